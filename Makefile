@@ -2,7 +2,7 @@
 # slow: those that take minutes.   check: ruff and mypy.   bench: the benchmarks.
 # pythons: the same bytes on each supported Python.   docs: the site of docs/, into build/site.
 # engines: the same bytes on a real Flink and a real Spark.   failures: both, and stores, harmed.
-# lock: make requirements.lock anew.
+# setup: what a run needs.   setup-dev: the rest of the lock.   lock: make requirements.lock anew.
 
 # The newest of these that is there and runs; PYTHON=... names another.
 SUPPORTED := 3.13 3.12 3.11
@@ -16,12 +16,15 @@ TORCH := $(if $(shell nvidia-smi -L 2>/dev/null),cuda,cpu)
 endif
 TORCH_VERSION := $(shell sed -n s/^torch==//p requirements.lock)
 TORCH_FOR_CPU := https://download.pytorch.org/whl/cpu
-SIZE := $(if $(filter cuda,$(TORCH)),3.2,0.6)
+UV_VERSION := 0.13.9
+SIZE := $(if $(filter cuda,$(TORCH)),3.0,0.4)
 READY := $(VENV)/.ready-$(TORCH)
+READY_DEV := $(VENV)/.ready-dev-$(TORCH)
 
-.PHONY: run test slow pythons engines setup-engines failures check bench docs setup lock clean
+.PHONY: run test slow pythons engines setup-engines failures check bench docs setup setup-dev lock clean
 
 setup: $(READY)
+setup-dev: $(READY_DEV)
 
 version_of = $(1) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null
 
@@ -38,7 +41,13 @@ test -n "$$version" || { \
   exit 1; } >&2
 endef
 
-PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+
+# uv resolves and installs in seconds what takes pip minutes. It does not read pip's configuration,
+# so it gets the package index from there. It does not know the builds of PyTorch for the CPU in
+# indexes that pip may be configured for: these stay with pip.
+UV = index=`$(PIP) config list 2>/dev/null | sed -n "s/^[a-z:]*\.index-url='\(.*\)'/\1/p" | tail -n 1`; \
+  $${index:+env UV_DEFAULT_INDEX="$$index"} $(BIN)/python -m uv pip install --python $(BIN)/python
 
 # The build for the CPU is version+cpu: not on PyPI, but maybe in an index that pip is configured for.
 # On macOS the default build is the one for the CPU.
@@ -49,13 +58,13 @@ test "$$(uname)" = Darwin || \
   { echo "error: $(TORCH_FOR_CPU) has no build of PyTorch $(TORCH_VERSION) for this machine, or cannot be reached: 'make setup TORCH=cuda' installs the default build of your package index" >&2; exit 1; }
 endef
 
-# pip takes version+cpu for the version that the lock names, and would keep it.
+# version+cpu is the version that the lock names, and would stay.
 define install_torch_cuda
-$(PIP) uninstall --yes torch 2>/dev/null
+$(PIP) --quiet uninstall --yes torch 2>/dev/null
 endef
 
-# PyTorch first, where the default build of the package index is not the wanted one; then the exact
-# versions of the lock, and this project in place.
+# PyTorch first, where the default build of the package index is not the wanted one; then this project
+# in place with what a run needs, in the exact versions of the lock.
 $(READY): requirements.lock pyproject.toml
 	@test -x $(BIN)/python || { $(find_python); \
 	  echo "$(VENV): Python $$version, $$python"; \
@@ -65,31 +74,37 @@ $(READY): requirements.lock pyproject.toml
 	  exit 1 ;; esac
 	@echo "$(VENV): downloading about $(SIZE) GB of packages, PyTorch for $(TORCH) among them (TORCH=cpu or TORCH=cuda decides)"
 	@rm -f $(VENV)/.ready-*
-	@$(call install_torch_$(TORCH))
-	$(PIP) install -r requirements.lock
-	$(PIP) install --no-deps --no-build-isolation -e .
-	touch $@
+	@$(install_torch_$(TORCH))
+	@$(PIP) --quiet install uv==$(UV_VERSION)
+	@$(UV) --constraints requirements.lock --build-constraints requirements.lock --editable ".[flows,model]"
+	@touch $@
+
+# The rest of the lock: the tests, ruff, mypy, the peers of the benchmarks, the site of the documentation.
+$(READY_DEV): $(READY)
+	@echo "$(VENV): downloading about 0.2 GB of packages for development"
+	@$(UV) --requirements requirements.lock
+	@touch $@
 
 run: setup
 	$(BIN)/bertloom sample runs/sample
 	$(BIN)/bertloom run sample --store runs/store
 
 # A process a core; the tests of a module stay together, as they share what is slow to make.
-test: setup
+test: setup-dev
 	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -m "not slow and not engines and not failures"
 
-slow: setup
+slow: setup-dev
 	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -m "slow and not engines and not failures"
 
 # Engines have an environment of their own, as theirs are other versions of what we use. They need
 # Java 17 (openjdk-17-jre-headless) and Beam's job servers ($BERTLOOM_JOB_SERVERS); one process, as
 # each engine takes the whole machine.
-engines: setup $(VENV).engines/.ready
+engines: setup-dev $(VENV).engines/.ready
 	$(BIN)/python -m pytest -m engines
 
 # An environment for each supported Python that is here, and the same bytes on all of them. The model's
 # packages are left out: their wheels of CUDA are gigabytes.
-pythons: setup
+pythons: setup-dev
 	@for version in $(SUPPORTED); do \
 	  python=$(VENV).$$version/bin/python; \
 	  python$$version -c "" 2>/dev/null || { echo "no python$$version here"; continue; }; \
@@ -100,7 +115,7 @@ pythons: setup
 	$(BIN)/python -m pytest tests/project/test_pythons.py
 
 # Processes that are stopped or killed, servers that go away or fail: a quarter of an hour and more.
-failures: setup $(VENV).engines/.ready
+failures: setup-dev $(VENV).engines/.ready
 	$(BIN)/python -m pytest -m failures
 
 setup-engines: $(VENV).engines/.ready
@@ -111,16 +126,16 @@ $(VENV).engines/.ready:
 	  apache-flink-libraries==1.19.3 pyspark==3.5.9 py4j==0.10.9.7 && touch $@ || \
 	  echo "Flink and Spark could not be installed: the tests on real engines will skip"
 
-check: setup
+check: setup-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: setup
+bench: setup-dev
 	$(BIN)/python -m benchmarks
 
 # docs/reference.md from the schemas, then the pages as a site: a dead link or anchor is an error.
-docs: setup
+docs: setup-dev
 	$(BIN)/python docs/site/reference.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	@echo "build/site/index.html; with search: python -m http.server --directory build/site"

@@ -115,7 +115,7 @@ def run_bare(dump: str, folder: Path, *, vocab: str, split_mb: float) -> dict[st
 
     started = time.perf_counter()
     tokenize = BuildTokenShard(
-        vocab=_vocabulary(vocab), lowercase=True, vocab_size=_lines(vocab),
+        vocab=_vocabulary(vocab), rules={"lowercase": True}, vocab_size=_lines(vocab),
         word_cache_size=1 << 20, output=str(folder / "tokens"),
     )  # fmt: skip
     tokenize.setup()

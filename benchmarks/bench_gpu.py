@@ -14,7 +14,7 @@ compiled, are not timed. The peer, in the same run, is `transformers`' BertForPr
 `AdamW(fused=True)` on the same instances (its default attention, not compiled).
 
 * utilization: FLOPs of the model's matrix products divided by the peak that the card's maker
-  publishes, or by the fastest matrix product measured here for an unknown card;
+  publishes; none for an unknown card;
 * memory: peak of allocated tensors; on a CPU, peak of the whole process;
 * loss: of four instances without dropout, from equal new weights on both sides, on this device and
   on the CPU in fp32.
@@ -334,7 +334,7 @@ def main() -> None:
     print(f"torch {torch.__version__}, {device_name(device)}", flush=True)
     for name, peak in peaks.items():
         if peak is not None:
-            print(f"peak {name}: {peak.flops / 1e12:.3g} TFLOP/s in {peak.format}, {peak.source}")
+            print(f"peak {name}: {peak.flops / 1e12:.3g} TFLOP/s in {peak.format}, data sheet")
     rows = []
     for each in itertools.product(
         arguments.presets, arguments.lengths, arguments.precisions, arguments.modes

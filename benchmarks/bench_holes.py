@@ -3,9 +3,10 @@
     python -m benchmarks.bench_holes [--data DIR] [--dump LANGUAGE=FILE ...]
 
 For each wiki, prints the characters and words kept, the holes and the dropped templates
-(`pipelines.mediawiki.cleaning`) per 100,000 words, and their most frequent names. In a language
-without spaces, two characters are a word. Pages are those of namespace 0 that are no redirects. To
-compare with another version, run the command in its checkout as well.
+(`pipelines.mediawiki.cleaning`) per 100,000 words, their most frequent names, and the text that is
+dropped by reason, in sentences and characters. In a language without spaces, two characters are a
+word. Pages are those of namespace 0 that are no redirects. To compare with another version, run the
+command in its checkout as well.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import NamedTuple
 from benchmarks.dump_parts import read_articles
 from benchmarks.timing import add_data_option, parser_for
 from pipelines.counters import DROPPED_TEMPLATE, UNKNOWN_TEMPLATE
+from pipelines.mediawiki.dropped_text import DroppedText
 from pipelines.mediawiki.wikitext import (
     UnknownTemplates,
     clean_wikitext,
@@ -30,6 +32,7 @@ DUMPS = {
     "wikibooks": ("en", "wikibooks/*.bz2"),
 }
 _SHOWN = 10
+_TIMESTAMP = "2024-01-01T00:00:00Z"  # for templates that write the date of the revision
 
 
 class Counts(NamedTuple):
@@ -38,6 +41,7 @@ class Counts(NamedTuple):
     characters: int
     words: int
     holes: UnknownTemplates
+    dropped: DroppedText
 
     def rate(self, number: int) -> float:
         """Return a number per 100,000 words."""
@@ -46,16 +50,20 @@ class Counts(NamedTuple):
 
 def count(paths: list[Path], language: str) -> Counts:
     """Clean all articles of the dumps and count what is left."""
-    markup, holes = wiki_settings(language), UnknownTemplates()
+    markup, holes, dropped = wiki_settings(language), UnknownTemplates(), DroppedText()
     characters = words = 0
     for path in paths:
         for title, text in read_articles(path):
             if is_redirect(text):
                 continue
-            for paragraph in clean_wikitext(text, markup, holes, title=title):
+            paragraphs = clean_wikitext(
+                text, markup, holes, title=title, timestamp=_TIMESTAMP, dropped=dropped
+            )
+            for paragraph in paragraphs:
                 characters += len(paragraph)
                 words += len(paragraph.split())
-    return Counts(characters, characters // 2 if markup.spaceless else words, holes)
+    words = characters // 2 if markup.spaceless else words
+    return Counts(characters, words, holes, dropped)
 
 
 def show(wiki: str, counts: Counts) -> None:
@@ -68,6 +76,10 @@ def show(wiki: str, counts: Counts) -> None:
     for label, prefix in (("holes", UNKNOWN_TEMPLATE), ("dropped", DROPPED_TEMPLATE)):
         names = (f"{name} {number}" for name, number in holes.most_common(prefix)[:_SHOWN])
         print(f"  {label}: {', '.join(names)}")
+    for counter, number in sorted(counts.dropped.counters()):
+        is_share = counter.startswith("characters")
+        share = f" ({number / (number + counts.characters):.1%})" if is_share else ""
+        print(f"  {counter} {number:,}{share}")
 
 
 def main() -> None:

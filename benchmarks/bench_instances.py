@@ -1,6 +1,7 @@
 """Source tokens per second from tokenized documents to masked instances, one core, one pass.
 
     python -m benchmarks.bench_instances [--tokens 5000000] [--repeat 5]
+    python -m benchmarks.bench_instances --guesses [--tokens 200000]
 
 The peer, in the same run, is the reference procedure in plain Python
 (benchmarks/plain_instances.py). Corpora are generated articles (about 20 sentences) and books
@@ -9,6 +10,9 @@ The peer, in the same run, is the reference procedure in plain Python
 project. Prints process times, the median of `--repeat` runs. The time of a step is the difference
 between runs with and without it. "Label from length" is the accuracy that
 `pipelines.lengths.PairCounts.guess_accuracy` returns.
+
+`--guesses` prints how well single features of a pair tell its label (benchmarks/label_guesses.py):
+a row per corpus, length and procedure, over five passes.
 """
 
 from __future__ import annotations
@@ -21,13 +25,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.plain_instances import Document, plain_instances
+from benchmarks.label_guesses import (
+    FEATURES,
+    as_lists,
+    bertloom_pairs,
+    corpora,
+    guess_accuracies,
+    reference_pairs,
+)
+from benchmarks.plain_instances import plain_instances
 from benchmarks.timing import add_data_option, cpu_seconds, parser_for
 from pipelines.arrays import offsets_of
 from pipelines.counters import Counters
 from pipelines.documents.build_shard import read_documents
 from pipelines.documents.plan import plan
 from pipelines.instances.masking import VocabularyIds, read_vocabulary_ids
+from pipelines.instances.next_sentence_pool import NextSentencePool
 from pipelines.instances.pairing import (
     BATCH_TOKENS,
     InstanceBatch,
@@ -36,7 +49,7 @@ from pipelines.instances.pairing import (
     document_keys,
     next_sentence_pairs,
 )
-from pipelines.instances.token_documents import NextSentencePool, TokenDocuments
+from pipelines.instances.token_documents import TokenDocuments
 from pipelines.lengths import PairCounts
 from pipelines.wordpiece.tokenizer import WordPieceTokenizer
 from schemas.corpus_configs import (
@@ -110,7 +123,8 @@ def median_seconds(work: Callable[[], Any], repeat: int) -> float:
     return statistics.median(cpu_seconds(work) for _ in range(repeat))
 
 
-def _pair_only(documents: TokenDocuments, pool: NextSentencePool, config: InstancesConfig) -> None:
+def _pair_only(documents: TokenDocuments, config: InstancesConfig) -> None:
+    pool = NextSentencePool({0: documents})
     for rows in document_groups(documents, BATCH_TOKENS):
         names = documents.document_ids[rows.start : rows.stop]
         keys = document_keys(names, seed=config.seed, pass_number=0)
@@ -118,12 +132,12 @@ def _pair_only(documents: TokenDocuments, pool: NextSentencePool, config: Instan
 
 
 def _batches(
-    pool: NextSentencePool,
+    documents: TokenDocuments,
     config: InstancesConfig,
     vocabulary: VocabularyIds,
 ) -> Iterator[InstanceBatch]:
     return create_instances(
-        pool,
+        NextSentencePool({0: documents}),
         config,
         vocabulary=vocabulary,
         pass_number=0,
@@ -132,39 +146,27 @@ def _batches(
 
 
 def _create(
-    pool: NextSentencePool,
+    documents: TokenDocuments,
     config: InstancesConfig,
     vocabulary: VocabularyIds,
 ) -> Counters:
     totals = Counters()
-    for batch in _batches(pool, config, vocabulary):
+    for batch in _batches(documents, config, vocabulary):
         totals.update(batch.statistics())
     return totals
 
 
 def guess_accuracy(
-    pool: NextSentencePool,
+    documents: TokenDocuments,
     config: InstancesConfig,
     vocabulary: VocabularyIds,
 ) -> float:
     """Return the accuracy of the best guess of labels from lengths; 0.5 if nothing is paired."""
-    made = list(_batches(pool, config, vocabulary))
+    made = list(_batches(documents, config, vocabulary))
     lengths = np.concatenate([np.diff(batch.input_offsets) for batch in made])
     labels = np.concatenate([batch.next_sentence_label for batch in made])
     length = config.max_seq_length
     return PairCounts.from_pairs(lengths, labels, max_seq_length=length).guess_accuracy() or 0.5
-
-
-def as_lists(documents: TokenDocuments, *, tokens: int) -> list[Document]:
-    """Return the first documents as lists of lists of ids, up to the given number of tokens."""
-    lists: list[Document] = []
-    bounds, offsets = documents.token_bounds.tolist(), documents.sentence_offsets.tolist()
-    for row in range(len(documents)):
-        sentences = range(offsets[row], offsets[row + 1])
-        lists.append([documents.token_ids[bounds[s] : bounds[s + 1]].tolist() for s in sentences])
-        if len(lists) > 1 and bounds[offsets[row + 1]] >= tokens:
-            break
-    return lists
 
 
 def measure_plain(
@@ -187,20 +189,19 @@ def report(
 ) -> None:
     masking = MaskingConfig(max_predictions_per_seq=20 if length == 128 else 77)
     config = InstancesConfig(max_seq_length=length, masking=masking)
-    pool = NextSentencePool({0: documents})
     tokens = len(documents.token_ids)
 
     def seconds(strategy: str) -> float:
         changed = masking.model_copy(update={"strategy": strategy})
         other = config.model_copy(update={"masking": changed})
-        return median_seconds(lambda: _create(pool, other, vocabulary), repeat)
+        return median_seconds(lambda: _create(documents, other, vocabulary), repeat)
 
-    totals = _create(pool, config, vocabulary)
-    paired = median_seconds(lambda: _pair_only(documents, pool, config), repeat)
+    totals = _create(documents, config, vocabulary)
+    paired = median_seconds(lambda: _pair_only(documents, config), repeat)
     unmasked, whole = seconds("none"), seconds("wordpiece")
     words, spans = seconds("whole-word"), seconds("span")
     plain, plain_fill, plain_random, plain_guess = measure_plain(documents, config, vocabulary)
-    guess = guess_accuracy(pool, config, vocabulary)
+    guess = guess_accuracy(documents, config, vocabulary)
     shares = [part / whole for part in (paired, unmasked - paired, whole - unmasked)]
     fill = totals["tokens"] / totals["instances"] / length
     print(
@@ -217,19 +218,41 @@ def report(
     )
 
 
+def print_guesses(*, tokens: int) -> None:
+    """Print the accuracy of each feature's guess, for bertloom and the reference procedure."""
+    for number, name in enumerate(FEATURES, 1):
+        print(f"{number:2} {name}")
+    print(f"{'':48} {'random':>6}", *(f"{number:>4}" for number in range(1, len(FEATURES) + 1)))
+    for length in (128, 512):
+        config = InstancesConfig(max_seq_length=length, masking=MaskingConfig(strategy="none"))
+        for corpus, documents in corpora(tokens=tokens):
+            for name, make in (("bertloom", bertloom_pairs), ("reference", reference_pairs)):
+                pairs = make(documents, config, passes=5)
+                values = guess_accuracies(pairs).values()
+                row = " ".join(f"{value:4.2f}" for value in values)
+                print(
+                    f"{corpus:27} at {length} {name:12} {pairs.label.mean():8.3f} {row}", flush=True
+                )
+
+
 def main() -> None:
     parser = parser_for(__doc__, repeat=5)
     add_data_option(parser)
-    parser.add_argument("--tokens", type=int, default=5_000_000, help="tokens of each corpus")
+    parser.add_argument("--tokens", type=int, help="tokens of each corpus")
+    parser.add_argument("--guesses", action="store_true", help="print guesses of labels only")
     options = parser.parse_args()
+    if options.guesses:
+        print_guesses(tokens=options.tokens or 200_000)
+        return
+    tokens = options.tokens or 5_000_000
     is_continuation = np.random.default_rng(1).random(30_522) < 0.15
     vocabulary = VocabularyIds(30_522, 101, 102, 103, is_continuation)
     for name, sentences in (("synthetic articles", 20), ("synthetic books", 4000)):
-        documents = synthetic_documents(options.tokens, sentences_a_document=sentences)
+        documents = synthetic_documents(tokens, sentences_a_document=sentences)
         for length in (128, 512):
             report(name, documents, vocabulary, length=length, repeat=options.repeat)
     if (options.data / "README.md").is_file():
-        for name, documents, own in real_documents(options.data, tokens=options.tokens):
+        for name, documents, own in real_documents(options.data, tokens=tokens):
             for length in (128, 512):
                 report(name, documents, own, length=length, repeat=options.repeat)
     else:

@@ -199,7 +199,7 @@ def _stage(
         name="shards", artifact_id="0" * 16, data=output, files=_entries(files * splits)
     )
     if stage == "build-tokens":
-        work = BuildTokenShard(vocab, True, 30_522, 1 << 20, output)
+        work = BuildTokenShard(vocab, {"lowercase": True}, 30_522, 1 << 20, output)
         return lambda: shard_items(given, remove_duplicates=True), work, None
     instances = InstancesConfig(dupe_factor=passes)
     shared = SharedInput(given)

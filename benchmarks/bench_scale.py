@@ -113,7 +113,7 @@ def measure(source: WikipediaSource | BooksSource, *, folder: Path, passes: int)
     vocabulary = as_input("vocabulary", learnt, places["vocabulary"])
     vocab, size = input_file(vocabulary, VOCAB_FILE), int(learnt.statistics["vocab_size"])
     rates["build-tokens"], files = _measured(
-        BuildTokenShard(vocab, True, size, 1 << 20, places["build-tokens"]),
+        BuildTokenShard(vocab, {"lowercase": True}, size, 1 << 20, places["build-tokens"]),
         shard_items(documents, remove_duplicates=False),
         lambda piece: documents.files[piece.number].size,
     )

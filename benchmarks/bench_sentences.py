@@ -6,7 +6,8 @@ Compares boundaries within paragraphs, ignoring white space:
 
 * written: `segmented_text.txt`, in the genres of UD English-GUM, split as that splits;
 * wikigold: Wikipedia with sentence boundaries marked by hand (its words are joined again);
-* QNLI in SQuAD: paragraphs of SQuAD with the one sentence that QNLI has of them (CoreNLP's).
+* QNLI in SQuAD: paragraphs of SQuAD with the one sentence that QNLI has of them (CoreNLP's);
+* dates: `segmented_dates.txt`, dates, ordinals and eras in many languages, by language.
 
 precision = correct boundaries / our boundaries; recall = correct boundaries / gold boundaries.
 Speed is measured on whole novels: a document is split in one call.
@@ -28,11 +29,13 @@ from benchmarks.timing import add_data_option, cpu_seconds, parser_for, take_tur
 from pipelines.documents.sentences import split_sentences
 
 WRITTEN = Path(__file__).parent / "segmented_text.txt"
+DATES = Path(__file__).parent / "segmented_dates.txt"
 _ROUNDS = 5
 _LONGEST = 100_000
 _TAKES_NO_SPACE = re.compile(r" (?=[,.;:!?%)\]]|n't\b|'(?:s|re|ve|ll|d|m)\b)|(?<=[(\[$£]) ")
 
-Split = Callable[[str], list[str]]
+Split = Callable[[str, str], list[str]]
+"""Splits the text of a language."""
 
 
 class Gold(NamedTuple):
@@ -45,6 +48,8 @@ class Gold(NamedTuple):
     first: int
     last: int
     """Between these, inclusive, every boundary is known."""
+
+    language: str = "en"
 
 
 class Score(NamedTuple):
@@ -76,10 +81,10 @@ def ends_of(sentences: list[str]) -> frozenset[int]:
     return frozenset(ends)
 
 
-def paragraph_of(sentences: list[str]) -> Gold:
+def paragraph_of(sentences: list[str], language: str = "en") -> Gold:
     """Return a paragraph with all its boundaries. The end of the paragraph is not one of them."""
     ends = ends_of(sentences)
-    return Gold(" ".join(sentences), ends, 1, max(ends) - 1)
+    return Gold(" ".join(sentences), ends, 1, max(ends) - 1, language)
 
 
 def score(paragraphs: list[Gold], split: Split) -> Score:
@@ -87,7 +92,7 @@ def score(paragraphs: list[Gold], split: Split) -> Score:
     both = ours = gold = 0
     for paragraph in paragraphs:
         judged = range(paragraph.first, paragraph.last + 1)
-        found = {end for end in ends_of(split(paragraph.text)) if end in judged}
+        found = {end for end in ends_of(split(paragraph.text, paragraph.language)) if end in judged}
         known = {end for end in paragraph.ends if end in judged}
         both, ours, gold = both + len(found & known), ours + len(found), gold + len(known)
     return Score(both, ours, gold)
@@ -95,8 +100,26 @@ def score(paragraphs: list[Gold], split: Split) -> Score:
 
 def written(path: Path = WRITTEN) -> list[Gold]:
     """The text written for this project."""
-    paragraphs = re.split(r"\n\s*\n", re.sub(r"^#.*\n", "", path.read_text("utf-8"), flags=re.M))
-    return [paragraph_of(lines) for text in paragraphs if (lines := text.strip().splitlines())]
+    return _paragraphs(path.read_text("utf-8"), "en")
+
+
+def dates(path: Path = DATES) -> dict[str, list[Gold]]:
+    """Return paragraphs with dates, ordinals and eras, by language."""
+    _, *parts = re.split(r"^# language: (\w+)\n", path.read_text("utf-8"), flags=re.M)
+    languages, texts = parts[::2], parts[1::2]
+    return {
+        language: _paragraphs(text, language)
+        for language, text in zip(languages, texts, strict=True)
+    }
+
+
+def _paragraphs(text: str, language: str) -> list[Gold]:
+    paragraphs = re.split(r"\n\s*\n", re.sub(r"^#.*\n", "", text, flags=re.M))
+    return [
+        paragraph_of(lines, language)
+        for paragraph in paragraphs
+        if (lines := paragraph.strip().splitlines())
+    ]
 
 
 def wikigold(data: Path) -> list[Gold]:
@@ -150,14 +173,14 @@ def _around(text: str, sentence: str) -> Gold | None:
     return Gold(text, frozenset((start, end)), max(1, start), min(end, inner))
 
 
-def bare(text: str) -> list[str]:
+def bare(text: str, language: str) -> list[str]:
     """Return the sentences of sentencex alone."""
-    return list(sentencex.segment("en", text))
+    return list(sentencex.segment(language, text))
 
 
-def ours(text: str) -> list[str]:
+def ours(text: str, language: str) -> list[str]:
     """Return the sentences of bertloom."""
-    return split_sentences([text], "en", max_characters=_LONGEST)
+    return split_sentences([text], language, max_characters=_LONGEST)
 
 
 def speed(documents: list[list[str]]) -> dict[str, float]:
@@ -167,7 +190,7 @@ def speed(documents: list[list[str]]) -> dict[str, float]:
         documents: The paragraphs of each document.
     """
     splitters: dict[str, Callable[[list[str]], object]] = {
-        "sentencex": lambda paragraphs: [bare(paragraph) for paragraph in paragraphs],
+        "sentencex": lambda paragraphs: [bare(paragraph, "en") for paragraph in paragraphs],
         "ours": lambda paragraphs: split_sentences(paragraphs, "en", max_characters=_LONGEST),
     }
     size = sum(len(paragraph.encode()) for document in documents for paragraph in document)
@@ -191,10 +214,13 @@ def main() -> None:
     parser = parser_for(__doc__)
     add_data_option(parser)
     data = parser.parse_args().data
+    by_language = dates()
     sources = {
         "written": written(),
         "wikigold": wikigold(data),
         "QNLI in SQuAD": qnli(data),
+        "dates": [gold for paragraphs in by_language.values() for gold in paragraphs],
+        **{f"dates, {language}": paragraphs for language, paragraphs in by_language.items()},
     }
     print(f"{'':22} {'boundaries':>10}   {'sentencex':>26}   {'ours':>26}")
     for name, paragraphs in sources.items():

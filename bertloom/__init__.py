@@ -13,6 +13,7 @@ The Beam transforms are in `pipelines.transforms`; the Prefect flows of a recipe
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,6 +45,9 @@ __all__ = [
     "trace",
 ]
 
+__version__: str
+"""Version of the installed distribution."""
+
 _PACKAGES = ("schemas", "pipelines", "model", "flows")
 _REQUIRED = ("jinja2", "openlineage")
 """Packages of the extra `flows` that every run loads."""
@@ -67,6 +71,8 @@ _check_own_packages()
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return importlib.metadata.version("bertloom")
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, extra, required = "bertloom.api", "flows", [*_REQUIRED]

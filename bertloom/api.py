@@ -6,6 +6,7 @@ within Prefect flows. The examples are run by the tests, in a folder with the re
 
 from __future__ import annotations
 
+import html
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,7 @@ from flows.bert import plan_recipe
 from flows.cards.cards import card_of, recorded_cards_config
 from flows.export.export import Format
 from flows.export.export import export as export_artifact
+from flows.formatting import format_bytes, format_count
 from flows.lineage import queries, resolve
 from flows.lineage.row_trace import Trace, trace_row
 from flows.lineage.shards import find_shard
@@ -33,6 +35,7 @@ from pipelines.io.file_systems import file_system, is_local
 from schemas.errors import StoreError
 from schemas.manifest import FileEntry, Manifest
 from schemas.recipe import Recipe
+from schemas.redaction import redact
 
 if TYPE_CHECKING:
     from model.filling import FilledText
@@ -40,7 +43,7 @@ if TYPE_CHECKING:
 _TABLES = ("documents", "tokens", "instances", "examples")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Artifact:
     """Output of a step: immutable files and their manifest.
 
@@ -55,6 +58,29 @@ class Artifact:
     """Files, inputs, configuration, counters and statistics of the artifact."""
 
     _store: ArtifactStore = field(repr=False)
+
+    def __repr__(self) -> str:
+        return f"Artifact({self.stage} {self.id}: {self.summary})"
+
+    def _repr_html_(self) -> str:
+        """Return a table for notebooks: what the artifact is, its inputs and its files."""
+        inputs = [f"{ref.name}: {ref.stage} {ref.artifact_id}" for ref in self.manifest.inputs]
+        size, produced = format_bytes(self.manifest.size_bytes), self.manifest.produced_by
+        rows = {
+            "artifact": f"{self.stage} {self.id}",
+            "content": self.summary,
+            "files": f"{format_count(len(self.manifest.files), 'file')}, {size}",
+            "inputs": ", ".join(inputs),
+            "raw inputs": ", ".join(item.name for item in self.manifest.raw_inputs),
+            "built": f"{produced.ended_at} by run {produced.run_id}",
+            "store": self._store.root,
+        }
+        cells = (
+            f"<tr><th>{html.escape(name)}</th><td>{html.escape(redact(text))}</td></tr>"
+            for name, text in rows.items()
+            if text
+        )
+        return f"<table>{''.join(cells)}</table>"
 
     @property
     def id(self) -> str:
@@ -351,7 +377,7 @@ def fill(
 ) -> list[FilledText]:
     """Predict the masked tokens of texts, as `bertloom fill` does.
 
-        [result] = bertloom.fill("The capital of [MASK] is", model="mine/pretrain.short")
+        [result] = bertloom.fill("The [MASK] was cold.", model="mine/pretrain.short")
         result.filled, [piece.token for piece in result.masks[0]]
 
     Args:
@@ -373,7 +399,10 @@ def fill(
 
 
 def lineage(
-    name: str = "", *, store: str | None = None, direction: queries.Direction | None = None
+    name: str | Artifact = "",
+    *,
+    store: str | None = None,
+    direction: queries.Direction | None = None,
 ) -> queries.Lineage:
     """Return what a result was made from, back to the raw files, or what was made from it.
 
@@ -384,17 +413,19 @@ def lineage(
     Args:
         name: Artifact, raw file (path, name or sha256) or metric. "": last metric of the newest
             run.
-        store: Store as for `open_store`.
+        store: Store as for `open_store`; an `Artifact` has its own.
         direction: `upstream`, `downstream` or `both`. None: downstream for a raw file, upstream
             for other names.
 
     Raises:
         ArtifactNotFoundError: Nothing, or more than one result, has the name.
     """
+    if isinstance(name, Artifact):
+        return name.lineage(direction=direction or "upstream")
     return open_store(store).lineage(name, direction=direction)
 
 
-def trace(name: str, row: int, *, store: str | None = None, raw: bool = False) -> Trace:
+def trace(name: str | Artifact, row: int, *, store: str | None = None, raw: bool = False) -> Trace:
     """Return the source documents of a row: their text, and their bytes in the raw files.
 
     >>> document = trace("tiny/build-tokens", 0, store="store").segments["document"]
@@ -404,12 +435,14 @@ def trace(name: str, row: int, *, store: str | None = None, raw: bool = False) -
     Args:
         name: Artifact, or one of its shards.
         row: Row number from 0. Rows of an artifact are counted across its shards.
-        store: Store as for `open_store`.
+        store: Store as for `open_store`; an `Artifact` has its own.
         raw: Read the raw text too.
 
     Raises:
         ArtifactNotFoundError: The row does not exist, or an upstream artifact is missing.
     """
+    if isinstance(name, Artifact):
+        return name.trace(row, raw=raw)
     return open_store(store).trace(name, row, raw=raw)
 
 

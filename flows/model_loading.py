@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flows.lineage.resolve import artifact_of_path, open_artifact, open_store
+from flows.lineage.resolve import open_artifact, open_store
 from flows.run.preflight import check_checkpoint
 from flows.store.artifact import Artifact
+from flows.store.artifact_paths import artifact_of_path
 from flows.store.runs import read_run, run_ids
+from model.encoder.hf_config import download_advice
 from model.evaluate import STAGE as EVALUATE
 from model.launch.core_share import limit_thread_spinning
 from model.pretrain import STAGE as PRETRAIN
@@ -134,5 +136,6 @@ def _find_artifact(name: str, store: str | None) -> Artifact:
         return open_artifact(name, store)
     except ArtifactNotFoundError as error:
         raise ConfigError(
-            f"{name}: expected a folder with a config.json, or an artifact. {error}"
+            f"{name}: expected a folder with a config.json, or an artifact{download_advice(name)}. "
+            f"{error}"
         ) from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Mapping, Sequence
 
 from flows.cards.cards import CardListener
@@ -11,18 +10,17 @@ from flows.prefect_server import start_server
 from flows.report.listener import ReportListener, write_run_report
 from flows.run.events import Listener
 from flows.run.graph import StepGraph
-from flows.run.plan import PlannedStep, plan_steps
-from flows.run.preflight import check_environment, check_inputs
+from flows.run.plan import plan_steps
+from flows.run.preflight import check_environment, check_inputs, check_sample
 from flows.run.run import Run, find_store, get_store
 from flows.run.run_recorder import RunRecorder
 from flows.store.runs import RunRecord, mark_crashed_runs, read_run, runs_without_report
 from flows.trackers import TrackerListener
-from schemas.errors import BertloomError, ConfigError
+from schemas.errors import ConfigError
 from schemas.manifest import Manifest
 from schemas.recipe import Recipe
 
 ENGINES = ("prefect", "local")
-_LOGGER = logging.getLogger(__name__)
 
 
 def prepare_run(
@@ -48,14 +46,15 @@ def prepare_run(
         ConfigError: The engine or the runner is unknown, a package is not installed, or several
             inputs are missing.
         RunnerError: The engine that jobs go to does not answer.
-        InputError: A task file or a checkpoint is missing.
+        InputError: A raw file, a task file or a checkpoint is missing.
     """
     if engine not in ENGINES:
         raise ConfigError(f"engine: expected one of {', '.join(ENGINES)}, got {engine!r}")
     if engine == "prefect":
         start_server()  # it needs seconds, in which the run is planned
     check_environment(recipe, list(graph))
-    planned = _plan(recipe, graph, rebuild=rebuild)
+    check_sample(list(graph))
+    planned = plan_steps(recipe, graph, store=find_store(recipe.store), rebuild=rebuild)
     cached = {step.label for step in planned if step.state == "cached"}
     check_inputs([step for step in graph if step.label not in cached])
     own = (RunRecorder(), CardListener(), TrackerListener())
@@ -68,14 +67,6 @@ def prepare_run(
         planned=planned,
         provided=provided,
     )
-
-
-def _plan(recipe: Recipe, graph: StepGraph, *, rebuild: Collection[str]) -> Sequence[PlannedStep]:
-    try:
-        return plan_steps(recipe, graph, store=find_store(recipe.store), rebuild=rebuild)
-    except BertloomError as error:  # the step that it concerns fails with it, and is recorded
-        _LOGGER.debug("no plan: %s", error)
-        return ()
 
 
 def mark_killed_runs(recipe: Recipe) -> list[RunRecord]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import textwrap
+from collections.abc import Mapping
 from typing import Any
 
 from prefect import flow, get_run_logger
@@ -15,9 +16,14 @@ from prefect.states import Completed
 
 from flows.lineage.openlineage import send_aborts
 from flows.publish.comparison import CorpusComparison
-from flows.publish.monthly_rebuild import Log, RebuildRequest, execute_rebuild, plan_rebuild
+from flows.publish.monthly_rebuild import (
+    Log,
+    RebuildRequest,
+    execute_rebuild,
+    load_corpus_recipe,
+    plan_rebuild,
+)
 from flows.publish.publish import CorpusChangeLimitError
-from flows.recipes.loader import load_recipe
 from flows.run.run import get_store
 from flows.store.runs import mark_crashed_runs
 from schemas.errors import BertloomError
@@ -29,11 +35,9 @@ _LOGGER = logging.getLogger(__name__)
 def mark_run_crashed(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:
     """Mark the run of the crashed flow's corpus as crashed; Prefect's worker calls this hook."""
     del flow, state
-    values = flow_run.parameters
+    request = _request(flow_run.parameters)
     try:
-        recipe = load_recipe(
-            values["recipe"], overrides=values.get("overrides") or (), store=values.get("store")
-        )
+        recipe = load_corpus_recipe(request, (), [request.downloads])
         store = get_store(recipe.store)
         send_aborts(store, mark_crashed_runs(store, recipe=recipe.name))
     except BertloomError as error:  # then the run did not start
@@ -70,7 +74,7 @@ def rebuild(
         CorpusChangeLimitError: The corpus exceeds a limit; it is in the store, not published.
         BertloomError: The dump is not available, or a step failed.
     """
-    request, log = RebuildRequest(**{**locals(), "overrides": overrides or ()}), _flow_log()
+    request, log = _request(locals()), _flow_log()
     plan = plan_rebuild(request, log=log)
     if plan.skip_reason:
         skipped = {"date": plan.date, "outcome": "skipped"}
@@ -84,6 +88,11 @@ def rebuild(
         _show(f"{wiki} {plan.date}", publication.summary, publication.comparison)
     outcome, version = publication.outcome, publication.version_ref
     return {"date": plan.date, "outcome": outcome, "version_ref": version}
+
+
+def _request(parameters: Mapping[str, Any]) -> RebuildRequest:
+    """Return the request of a flow run's parameters."""
+    return RebuildRequest(**{**parameters, "overrides": parameters.get("overrides") or ()})
 
 
 def _show(title: str, summary: str, comparison: CorpusComparison) -> None:

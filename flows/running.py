@@ -50,10 +50,10 @@ def run_recipe(
         rebuild=rebuild,
         engine=engine,
     )
-    return execute_run(run, part=part)
+    return execute_run(run, part=part, until=until)
 
 
-def execute_run(run: Run, *, part: str = "") -> list[StepResult]:
+def execute_run(run: Run, *, part: str = "", until: str = "") -> list[StepResult]:
     """Execute a run that is prepared, with its engine; see `run_recipe`."""
     remove_abandoned_folders()
     killed = mark_killed_runs(run.recipe)
@@ -67,6 +67,8 @@ def execute_run(run: Run, *, part: str = "") -> list[StepResult]:
     is_cached = len(run.cached) == len(run.steps)
     with prefect_api(server, heartbeats=not is_cached), current_run(run):
         report_crashed(killed)
-        recipe = redact_record(run.recipe.model_dump(mode="json"))
-        FLOWS[part](recipe=recipe, rebuild=sorted(run.rebuilt))
+        # Prefect refuses parameters above 512 kB, which an expanded sweep can exceed.
+        recipe = run.recipe.unexpanded.model_dump(mode="json", exclude={"expanded_sweep"})
+        selection = {"until": until} if until else {}
+        FLOWS[part](recipe=redact_record(recipe), rebuild=sorted(run.rebuilt), **selection)
     return run.results()

@@ -12,7 +12,12 @@ from typing import Any
 
 from model.monitoring.summaries import summarize_examples
 from model.tasks import task_of
-from model.tasks.official_files import find_files, raw_inputs_of
+from model.tasks.official_files import (
+    data_label_inputs,
+    find_data_label,
+    find_files,
+    raw_inputs_of,
+)
 from model.tasks.task import Task
 from pipelines.counters import Counters
 from schemas.errors import TaskDataError
@@ -30,7 +35,8 @@ def raw_inputs(config: ExamplesConfig) -> tuple[RawInput, ...]:
         MissingInputError: A required split has no file.
     """
     task = task_of(config)
-    return raw_inputs_of(find_files(config, task=task), task=task)
+    files = raw_inputs_of(find_files(config, task=task), task=task)
+    return (*files, *data_label_inputs(config))
 
 
 def check_files(config: ExamplesConfig) -> None:
@@ -70,6 +76,8 @@ def build_examples(
     from schemas.arrow import EXAMPLES
 
     del inputs, execution
+    inputs_of_label = data_label_inputs(config)
+    config = config.model_copy(update={"data_label": find_data_label(config)})
     task = task_of(config)
     found = find_files(config, task=task)
     answers = LabelSet(task)
@@ -100,7 +108,7 @@ def build_examples(
         },
         table_name=EXAMPLES[task.type].metadata[b"bertloom.table"].decode(),
         notes=tuple(notes),
-        raw_inputs=raw_inputs_of(found, task=task),
+        raw_inputs=(*raw_inputs_of(found, task=task), *inputs_of_label),
     )
 
 
@@ -113,7 +121,7 @@ def _check_labels(labels: Sequence[str], *, task: Task, files: Mapping[str, Sequ
 STAGE = Stage(
     name="build-examples",
     module=__name__,
-    version=2,
+    version=3,
     run=build_examples,
     config=ExamplesConfig,
     output_type="examples",

@@ -1,15 +1,18 @@
 """Stage `evaluate`: compare the trials of a grid on dev, and predict all splits with the best.
 
-The artifact has one file of predictions per split (for spans and tags also in the official format)
-and `metrics.json`, computed from those files read back. The restarts of the best grid point predict
+The artifact has one file of predictions per split (for spans and tags also in the official format),
+`metrics.json`, computed from those files read back, and `row-terms-dev.arrow` with the scores of
+each dev row, which `tabulate` resamples. The restarts of the best grid point predict
 every split with known answers, so that means exist for test as for dev (Table 7). A worker process
 predicts; this module does not load torch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +20,7 @@ from model.finetuning.comparison import Comparison, Trial, compare, read_trials
 from model.finetuning.jobs import EvaluationJob
 from model.launch.launcher import call_in_worker
 from model.monitoring.summaries import summarize_evaluation
-from model.task_types.prediction_files import predictions_file, to_lines
+from model.task_types.prediction_files import check_ids, predictions_file, to_lines
 from model.tasks import Task, find_task
 from model.tasks.examples import read_examples, splits_of
 from model.tasks.reduced_data import examples_cut, joined
@@ -29,12 +32,13 @@ from pipelines.progress import current_step_name
 from schemas.execution_configs import ExecutionConfig
 from schemas.finetune_configs import EvaluateConfig
 from schemas.fingerprint import content_digest
-from schemas.manifest import StageInput, StageOutput
+from schemas.manifest import FileEntry, StageInput, StageOutput
 from schemas.stage import VARIADIC, Stage
 from schemas.trial_names import trial_entry
 
 if TYPE_CHECKING:
     from model.finetuning import prediction as prediction  # runs elsewhere: part of the key
+    from model.task_types.row_terms import RowTerms
     from model.task_types.task_type import Scored, TaskType
 
 
@@ -88,11 +92,12 @@ def evaluate(
         Path(folder, _METRICS_FILE).write_bytes(to_json(known))
         files = write_folder(Path(folder), output=output)
         baseline = work.score_majority(known)
+        row_terms = work.write_row_terms(compared.restarts, output=output)
     rows: Mapping[str, int] = examples.statistics["splits"]
     trained = [trial.cut for trial in (*compared.restarts, *chosen)]
     warnings = summarize_restarts([trial.warnings for trial in compared.restarts])
     return StageOutput(
-        files=files,
+        files=tuple(sorted((*files, row_terms), key=lambda entry: entry.path)),
         counters={f"predictions-{split}": rows[split] for split in splits},
         statistics={
             **_statistics(
@@ -221,12 +226,33 @@ class _Work:
                     path.write_bytes(Path(own, predictions_file(split)).read_bytes())
         return found
 
-    def score_majority(self, splits: Iterable[str]) -> dict[str, dict[str, float]]:
-        """Return the metrics of always giving the most frequent answer of train, by split."""
+    def write_row_terms(self, restarts: Sequence[Trial], *, output: str) -> FileEntry:
+        """Write the terms of dev for each restart and for the majority class."""
+        from model.task_types.row_terms_files import write_row_terms  # lazy: heavy imports
+
+        rows = input_file(self.examples, "dev.arrow").sha256
+        return write_row_terms(self._row_terms(restarts), rows=rows, output=output)
+
+    def _row_terms(self, restarts: Sequence[Trial]) -> Iterator[tuple[str, dict[str, RowTerms]]]:
+        dev = read_examples(self.examples, "dev")
+        for trial in restarts:
+            file = input_file(trial.given, predictions_file("dev"))
+            predictions = [json.loads(line) for line in file.read().splitlines()]
+            check_ids(predictions, dev, where=file.url)
+            yield trial.name, self.task_type.row_terms(dev, predictions, task=self.task)
+        predictions = self.task_type.majority_predictions(dev, self.majority_answer)
+        yield "", self.task_type.row_terms(dev, predictions, task=self.task)
+
+    @cached_property
+    def majority_answer(self) -> dict[str, Any]:
+        """Most frequent answer of train."""
         labels = tuple(str(label) for label in self.examples.statistics.get("labels", ()))
         train = read_examples(self.examples, "train")
-        answer = self.task_type.majority_answer(train, task=self.task, labels=labels)
-        metrics = {}
+        return self.task_type.majority_answer(train, task=self.task, labels=labels)
+
+    def score_majority(self, splits: Iterable[str]) -> dict[str, dict[str, float]]:
+        """Return the metrics of always giving the most frequent answer of train, by split."""
+        answer, metrics = self.majority_answer, {}
         for split in splits:
             rows = read_examples(self.examples, split)
             predictions = self.task_type.majority_predictions(rows, answer)
@@ -247,7 +273,7 @@ def _notes(config: EvaluateConfig, task: Task, *, chosen: list[Trial]) -> tuple[
 STAGE = Stage(
     name="evaluate",
     module=__name__,
-    version=5,
+    version=6,
     run=evaluate,
     config=EvaluateConfig,
     output_type="evaluation",

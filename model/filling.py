@@ -13,24 +13,15 @@ from model.data.batches import TokenBatch
 from model.encoder.heads import BertForPretraining
 from model.encoder.hf_config import (
     check_layout,
-    names_in,
-    parse_object,
     read_config,
-    read_part,
     vocabulary_url,
 )
 from model.encoder.hf_weights import load_pretrained
-from model.finetuning.setup import has_upper_case
 from model.launch.distributed import choose_device
 from model.task_types.by_name import TASK_TYPES
+from pipelines.wordpiece.text_rules import complete_rules, read_stated_rules
 from pipelines.wordpiece.tokenizer import tokenizer_json
-from pipelines.wordpiece.vocab_files import (
-    CONTINUATION,
-    MASK,
-    TOKENIZER_CONFIG_FILE,
-    TOKENIZER_FILE,
-    read_vocab,
-)
+from pipelines.wordpiece.vocab_files import CONTINUATION, MASK, read_vocab
 from schemas.errors import CheckpointError, PredictionsError
 
 _FINE_TUNED = tuple(found.architecture for found in TASK_TYPES.values())
@@ -87,8 +78,7 @@ class MaskFiller:
             VocabularyError: Its vocab.txt or tokenizer.json cannot be used.
         """
         check_layout(folder, needs_vocabulary=True)
-        root = folder.rstrip("/")
-        described = read_config(root)
+        described = read_config(folder)
         named = described.architectures
         if any(name in _FINE_TUNED for name in named):
             raise CheckpointError(
@@ -114,7 +104,9 @@ class MaskFiller:
                 f"{loaded.model.vocab_size:,}: the files are not of one model"
             )
         model = loaded.model.to(choose_device(device)).eval()
-        return cls(model, _tokenizer(root, vocab), mask_id=vocab.index(MASK))
+        rules = complete_rules(read_stated_rules(vocabulary), vocab)
+        tokenizer = Tokenizer.from_str(tokenizer_json(vocab, **rules))
+        return cls(model, tokenizer, mask_id=vocab.index(MASK))
 
     def fill(self, texts: Sequence[str], *, k: int = 5) -> Iterator[FilledText]:
         """Fill the masks of texts, in order.
@@ -124,7 +116,8 @@ class MaskFiller:
             k: Number of candidates per mask.
 
         Raises:
-            PredictionsError: A text has no [MASK], or exceeds the model's positions.
+            PredictionsError: A text has no [MASK] or exceeds the model's positions, or the model's
+                outputs are not finite.
         """
         for text in texts:
             yield self._fill(text, k=k)
@@ -135,7 +128,7 @@ class MaskFiller:
         if not positions:
             raise PredictionsError(
                 f"{text[:80]!r}: no {MASK} in it: write {MASK} in the place of a word, such "
-                f'as "The capital of {MASK} is"'
+                f'as "The house has a {MASK} roof."'
             )
         longest = self._model.config.max_position_embeddings
         if len(encoded.ids) > longest:
@@ -144,6 +137,11 @@ class MaskFiller:
                 f"model has positions for {longest:,}: give less text around the {MASK}"
             )
         probabilities = self._probabilities(encoded.ids, positions)
+        if not probabilities.isfinite().all():
+            raise PredictionsError(
+                f"{text[:80]!r}: expected finite outputs, got NaN: the weights are too large, "
+                "because the training diverged or the files are damaged. Use another checkpoint"
+            )
         best = torch.topk(probabilities, min(k, probabilities.shape[1]))
         pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
         masks = tuple(
@@ -171,27 +169,6 @@ class MaskFiller:
             at = torch.tensor(positions, dtype=torch.int64, device=self._device)
             logits = self._model.mlm_logits(encoded.sequence, at)  # (P, V)
             return torch.softmax(logits.float(), dim=-1).cpu()
-
-
-def _tokenizer(root: str, vocab: Sequence[str]) -> Tokenizer:
-    names = names_in(root)
-    if TOKENIZER_FILE in names:
-        try:
-            tokenizer = Tokenizer.from_str(read_part(root, TOKENIZER_FILE).decode())
-        except Exception as error:  # the library raises plain exceptions
-            raise CheckpointError(f"{root}/{TOKENIZER_FILE}: cannot be read: {error}") from error
-        tokenizer.no_truncation()
-        tokenizer.no_padding()
-        return tokenizer
-    lowercase = None
-    if TOKENIZER_CONFIG_FILE in names:
-        where = f"{root}/{TOKENIZER_CONFIG_FILE}"
-        lowercase = parse_object(read_part(root, TOKENIZER_CONFIG_FILE), where=where).get(
-            "do_lower_case"
-        )
-    if not isinstance(lowercase, bool):
-        lowercase = not has_upper_case(vocab)
-    return Tokenizer.from_str(tokenizer_json(vocab, lowercase=lowercase))
 
 
 def _filled(text: str, tokens: Sequence[str]) -> str:

@@ -38,7 +38,7 @@ from model.training.artifact_files import (
 from pipelines.io.stage_inputs import check_files
 from pipelines.io.temporary_folders import temporary_folder
 from pipelines.progress import current_step_name, forward_progress
-from pipelines.wordpiece.vocab_files import TOKENIZER_CONFIG_FILE
+from pipelines.wordpiece.vocab_files import TOKENIZER_CONFIG_FILE, TOKENIZER_FILE
 from schemas.errors import ConfigError
 from schemas.execution_configs import ExecutionConfig
 from schemas.finetune_configs import TrialConfig
@@ -63,7 +63,9 @@ def raw_inputs(config: TrialConfig) -> tuple[RawInput, ...]:
     if config.init_checkpoint is None:
         return ()
     check_layout(config.init_checkpoint, needs_vocabulary=True)
-    return checkpoint_raw_inputs(config.init_checkpoint, optional=(TOKENIZER_CONFIG_FILE,))
+    return checkpoint_raw_inputs(
+        config.init_checkpoint, optional=(TOKENIZER_FILE, TOKENIZER_CONFIG_FILE)
+    )
 
 
 def finetune(

@@ -45,12 +45,11 @@ def tabulate(
         ArtifactCorruptError: Predictions differ from their manifest.
     """
     # lazy: heavy imports
-    from model.tables.document import SubmittedFiles, Tables
+    from model.tables.document import SubmittedFiles, build_tables
     from model.tables.glue_submission import build_submission
     from model.tables.results import Evaluation, in_order, result_rows
-    from model.tables.significance import compare_entries
-    from model.tables.sweeps import Sweep, all_tables
-    from model.tables.verdicts import find_verdicts
+    from model.tables.sweeps import Sweep
+    from model.task_types.row_terms_files import read_row_terms
 
     del execution
     phases = {
@@ -63,7 +62,12 @@ def tabulate(
         )
     evaluations = in_order(
         [
-            Evaluation.from_statistics(entry, given.statistics, content=content_digest(given.files))
+            Evaluation.from_statistics(
+                entry,
+                given.statistics,
+                content=content_digest(given.files),
+                row_terms=read_row_terms(given),
+            )
             for entry, given in evaluated.items()
         ],
         tasks=TASKS,
@@ -77,14 +81,8 @@ def tabulate(
     # Compared variants are not submitted.
     whole = [item for item in evaluations if item.entry not in sweep.entries]
     submission = build_submission(whole, inputs=evaluated, tasks=TASKS)
-    comparisons = tuple(compare_entries(results, swept=sweep.entries))
-    filled = all_tables(sweep)
-    tables = Tables(
-        results=tuple(results),
-        comparisons=comparisons,
-        tables=filled,
-        verdicts=find_verdicts(results, comparisons, filled, swept=sweep.entries),
-        submission=SubmittedFiles(entries=submission.entries, missing=submission.missing),
+    tables = build_tables(
+        sweep, submission=SubmittedFiles(entries=submission.entries, missing=submission.missing)
     )
     contents = _contents(tables)
     if submission.data:
@@ -94,8 +92,8 @@ def tabulate(
         counters={
             "entries": len(evaluated),
             "numbers": len(results),
-            "comparisons": len(comparisons) + sum(len(table.comparisons) for table in filled),
-            "paper-tables-with-rows-of-ours": sum(bool(table.rows) for table in filled),
+            "comparisons": tables.comparison_count,
+            "paper-tables-with-rows-of-ours": sum(bool(table.rows) for table in tables.tables),
             "submission-files": len(submission.entries),
         },
         statistics={
@@ -158,11 +156,11 @@ def _statistics(tables: Tables) -> dict[str, Any]:
 STAGE = Stage(
     name="tabulate",
     module=__name__,
-    version=6,
+    version=7,
     run=tabulate,
     config=TabulateConfig,
     output_type="tables",
-    libraries=("matplotlib", "numpy", "scipy"),
+    libraries=("matplotlib", "numpy"),
     inputs=(VARIADIC,),
     has_metrics=True,
     summarize=summarize_tables,

@@ -18,7 +18,6 @@ from pipelines.documents.plan import (
     raw_inputs,
     raw_inputs_of,
 )
-from pipelines.sources.archives import delete_unpacked
 from schemas.corpus_configs import DocumentsConfig
 from schemas.errors import InputError
 from schemas.execution_configs import ExecutionConfig
@@ -49,27 +48,30 @@ def build_documents(
         find_duplicates_in_bucket,
         write_duplicates,
     )
-    from pipelines.documents.notes import JobCounts, document_notes
+    from pipelines.documents.notes import JobCounts, count_repeated_ids, document_notes
     from pipelines.documents.samples import CorpusSamples, drop_reasons, excluded_documents
 
     del inputs
     planned = plan(config)
     buckets = buckets_for(expected_documents(planned, config))
-    try:
-        done = run_shard_job(
-            "build-documents",
-            planned,
-            work=BuildDocumentShard(config, output, buckets),
-            output=output,
-            execution=execution,
-            pieces=pieces,
-            grouping=BucketReduce(functools.partial(find_duplicates_in_bucket, output=output)),
-        )
-    finally:
-        delete_unpacked({item.split.file for item in planned})
+    done = run_shard_job(
+        "build-documents",
+        planned,
+        work=BuildDocumentShard(config, output, buckets),
+        output=output,
+        execution=execution,
+        pieces=pieces,
+        grouping=BucketReduce(functools.partial(find_duplicates_in_bucket, output=output)),
+    )
     damaged = count_corrupt_streams(config, planned, done.reports)
     duplicates = write_duplicates(done.groups, output=output, shards=done.files)
-    job = JobCounts.of(planned, done.reports, duplicates, more=damaged)
+    job = JobCounts.of(
+        planned,
+        done.reports,
+        duplicates,
+        more=damaged,
+        repeated_counts=count_repeated_ids(done.files, duplicates, output=output),
+    )
     _check_counts(config, job.counters)
     if not job.counters["documents-kept"]:
         raise InputError(
@@ -111,11 +113,11 @@ def _check_counts(config: DocumentsConfig, counters: Counters) -> None:
 STAGE = Stage(
     name="build-documents",
     module=__name__,
-    version=7,
+    version=8,
     run=build_documents,
     config=DocumentsConfig,
     output_type="documents",
-    libraries=("pyarrow", "sentencex", "charset-normalizer"),
+    libraries=("pyarrow", "sentencex", "chardet"),
     raw_inputs=raw_inputs,
     supports_reuse=True,
 )

@@ -40,6 +40,7 @@ def build_instances(
     """
     from pipelines.instances import HELD_OUT, HELD_OUT_PREFIX
     from pipelines.instances.build_shard import BuildInstanceShard, corpus_statistics
+    from pipelines.instances.notes import instance_notes
     from pipelines.instances.plan import colocation_key, plan
     from pipelines.instances.samples import InstanceSamples, sample_instances
     from pipelines.lengths import LengthsRecord
@@ -67,9 +68,11 @@ def build_instances(
         shared=shared,
     )
     counters = sum_counters(job.reports)
-    for records in ("documents", f"{HELD_OUT}-documents"):
-        check_balance(counters, records, where="build-instances")
+    for records in ("documents", "source-tokens"):
+        for part in ("", f"{HELD_OUT}-"):
+            check_balance(counters, f"{part}{records}", where="build-instances")
     lengths = LengthsRecord.merge([report.details[0] for report in job.reports if report.details])
+    guess_accuracy = lengths.pairs.guess_accuracy() if lengths.pairs else None
     samples = InstanceSamples()
     first = next((f for f in job.files if f.rows and not f.path.startswith(HELD_OUT_PREFIX)), None)
     if first is not None:
@@ -81,6 +84,7 @@ def build_instances(
         counters=dict(sorted(counters.items())),
         statistics=corpus_statistics(config, counters, vocab_size),
         table_name="instances",
+        notes=tuple(instance_notes(config, counters, guess_accuracy=guess_accuracy)),
         reuse=job.reuse,
     )
 
@@ -88,7 +92,7 @@ def build_instances(
 STAGE = Stage(
     name="build-instances",
     module=__name__,
-    version=6,
+    version=7,
     run=build_instances,
     config=InstancesConfig,
     output_type="instances",

@@ -8,6 +8,7 @@ from pipelines.beam.shard_job import run_shard_job
 from pipelines.beam.shard_work import sum_counters
 from pipelines.counters import check_balance
 from pipelines.io.stage_inputs import EXCLUSION_INPUTS, input_file
+from pipelines.wordpiece.text_rules import get_text_rules
 from pipelines.wordpiece.vocab_files import VOCAB_FILE
 from schemas.corpus_configs import TokensConfig
 from schemas.execution_configs import ExecutionConfig
@@ -37,7 +38,7 @@ def build_tokens(
 
     vocabulary = inputs["vocabulary"]
     vocab_size = int(vocabulary.statistics["vocab_size"])
-    lowercase = bool(vocabulary.statistics["lowercase"])
+    rules = get_text_rules(vocabulary.statistics)
     planned = shard_items(
         inputs["documents"],
         remove_duplicates=config.remove_duplicates,
@@ -45,7 +46,7 @@ def build_tokens(
     )
     work = BuildTokenShard(
         vocab=input_file(vocabulary, VOCAB_FILE),
-        lowercase=lowercase,
+        rules=rules,
         vocab_size=vocab_size,
         word_cache_size=config.word_cache_size,
         output=output,
@@ -60,7 +61,7 @@ def build_tokens(
         files=job.files,
         records=(lengths.write(output=output),),
         counters=dict(sorted(counters.items())),
-        statistics={"vocab_size": vocab_size, "lowercase": lowercase},
+        statistics={"vocab_size": vocab_size, **rules},
         table_name="tokens",
         reuse=job.reuse,
     )
@@ -69,7 +70,7 @@ def build_tokens(
 STAGE = Stage(
     name="build-tokens",
     module=__name__,
-    version=2,
+    version=3,
     run=build_tokens,
     config=TokensConfig,
     output_type="tokens",

@@ -8,24 +8,65 @@ from __future__ import annotations
 import ctypes
 import ctypes.util
 import gc
+import hashlib
+import json
 import sys
 from collections.abc import Mapping
 
 from pipelines.counters import Counters
+from pipelines.io.file_systems import file_system
 from pipelines.io.files import write_text_file
+from pipelines.io.raw_files import digest_file
 from pipelines.io.stage_inputs import EXCLUSION_INPUTS
+from pipelines.wordpiece.text_rules import TextRules, read_text_rules
 from pipelines.wordpiece.vocab_files import (
     TOKENIZER_CONFIG_FILE,
     TOKENIZER_FILE,
     VOCAB_FILE,
-    raw_inputs,
+    is_tokenizer_json,
     read_vocab,
     vocab_text,
 )
 from schemas.corpus_configs import VocabularyConfig
 from schemas.execution_configs import ExecutionConfig
-from schemas.manifest import FileEntry, StageInput, StageOutput
+from schemas.manifest import FileEntry, RawInput, StageInput, StageOutput
 from schemas.stage import Stage
+
+
+def _read_rules(config: VocabularyConfig) -> TextRules:
+    """Return the rules of a configuration, and of its vocabulary file if it has one.
+
+    Raises:
+        VocabularyError: See `read_text_rules`.
+    """
+    if config.vocab_file is None:
+        return TextRules(lowercase=config.lowercase)
+    return read_text_rules(config.vocab_file, lowercase=config.lowercase)
+
+
+def raw_inputs(config: VocabularyConfig) -> tuple[RawInput, ...]:
+    """Return the vocabulary file of a configuration; its key has the tokens and the text rules.
+
+    Raises:
+        VocabularyError: The file is not a BERT vocabulary, or its case is not that of the recipe.
+    """
+    if config.vocab_file is None:
+        return ()
+    text = vocab_text(read_vocab(config.vocab_file))
+    rules = _read_rules(config)
+    is_default = rules == TextRules(lowercase=config.lowercase)
+    key = text if is_default else text + json.dumps(rules, sort_keys=True)
+    fs, path = file_system(config.vocab_file)
+    size, digests = digest_file(config.vocab_file)
+    return (
+        RawInput(
+            name=TOKENIZER_FILE if is_tokenizer_json(config.vocab_file) else VOCAB_FILE,
+            uri=fs.unstrip_protocol(path),
+            size_bytes=size,
+            sha256=digests["sha256"],
+            key_digest=hashlib.sha256(key.encode()).hexdigest(),
+        ),
+    )
 
 
 def build_vocabulary(
@@ -47,6 +88,7 @@ def build_vocabulary(
     from pipelines.wordpiece.tokenizer import tokenizer_config_json, tokenizer_json
     from pipelines.wordpiece.vocab_training import train_vocabulary
 
+    rules = _read_rules(config)
     files: list[FileEntry] = []
     counters = Counters()
     reuse = None
@@ -70,17 +112,13 @@ def build_vocabulary(
     counters["vocabulary-size"] = len(vocab)
     files += [
         write_text_file(VOCAB_FILE, vocab_text(vocab), output=output),
-        write_text_file(
-            TOKENIZER_FILE, tokenizer_json(vocab, lowercase=config.lowercase), output=output
-        ),
-        write_text_file(
-            TOKENIZER_CONFIG_FILE, tokenizer_config_json(lowercase=config.lowercase), output=output
-        ),
+        write_text_file(TOKENIZER_FILE, tokenizer_json(vocab, **rules), output=output),
+        write_text_file(TOKENIZER_CONFIG_FILE, tokenizer_config_json(**rules), output=output),
     ]
     return StageOutput(
         files=tuple(files),
         counters=dict(sorted(counters.items())),
-        statistics={"lowercase": config.lowercase, "vocab_size": len(vocab)},
+        statistics={**rules, "vocab_size": len(vocab)},
         table_name="vocabulary",
         raw_inputs=raw_inputs(config),
         reuse=reuse,
@@ -102,7 +140,7 @@ def _release_freed_memory() -> None:
 STAGE = Stage(
     name="build-vocabulary",
     module=__name__,
-    version=2,
+    version=3,
     run=build_vocabulary,
     config=VocabularyConfig,
     output_type="vocabulary",

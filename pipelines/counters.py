@@ -12,6 +12,9 @@ from typing import NamedTuple, Protocol
 
 from schemas.errors import CountMismatchError
 
+TEXT_UNITS = ("sentences", "characters")
+"""Units of text that is dropped within documents: `sentences-dropped-REASON`."""
+
 UNKNOWN_TEMPLATE = "template-unknown:"
 """Prefix of the counter of a template whose text is missing in a sentence."""
 

@@ -8,23 +8,20 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-import fcntl
-import itertools
 import json
 import logging
 import os
-import sys
-import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Protocol, Self
 
 import fsspec
-from tqdm import tqdm
+
+from pipelines.terminal import TerminalBar
 
 _LOGGER = logging.getLogger(__name__)
 _POLL_SECONDS = 1.0
@@ -33,7 +30,6 @@ _LINE_SECONDS = 15.0
 _REPORT_SECONDS = 0.5
 _WRITE_SECONDS = 1.0
 _MAX_UNFINISHED = 0.99
-_BAR_FORMAT = "{desc}: {percentage:3.0f}%|{bar}| {elapsed}<{remaining}"
 
 PROGRESS_FILE = "reading.json"
 """Name of the file, in its folder, to which a training process writes its progress."""
@@ -69,6 +65,9 @@ class ProgressUpdate(NamedTuple):
 
     first_seconds: float = 0.0
     """Seconds before the work started, such as those that an engine took to start its workers."""
+
+    details: Sequence[str] = ()
+    """Texts next to the bar of a training: step, loss, ..., time left."""
 
     def seconds_left(self) -> float | None:
         """Return the remaining seconds at the average pace; None before there is one."""
@@ -133,58 +132,6 @@ class Listeners:
             except Exception as error:  # a listener must not stop the work
                 _LOGGER.debug("%s: dropping a listener: %r", update.job, error)
                 self._callbacks.remove(callback)
-
-
-class TerminalLines:
-    """Lines of the terminal for bars of concurrent jobs, also of other processes.
-
-    A process reserves a line by a lock on a small file, which the system releases when it ends.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._reserved: set[int] = set()
-
-    @contextlib.contextmanager
-    def reserve(self) -> Iterator[int]:
-        """Yield the first line that no other job of the terminal has."""
-        with contextlib.ExitStack() as locks:
-            with self._lock:
-                line = next(
-                    line
-                    for line in itertools.count()
-                    if line not in self._reserved
-                    and (line >= _MAX_LOCKED_LINES or _lock_line(line, locks))
-                )
-                self._reserved.add(line)
-            try:
-                yield line
-            finally:
-                with self._lock:
-                    self._reserved.discard(line)
-
-
-_MAX_LOCKED_LINES = 16
-
-
-def _lock_line(line: int, locks: contextlib.ExitStack) -> bool:
-    """Lock a line of this terminal until `locks` is closed; False if another process has it."""
-    try:
-        terminal = os.ttyname(sys.stderr.fileno()).strip("/").replace("/", "-")
-        path = Path(tempfile.gettempdir()) / f"bertloom-bar-{os.getuid()}-{terminal}-{line}"
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        handle = os.open(path, flags, 0o600)
-    except (OSError, ValueError):
-        return True  # without a terminal or a lock file, bars may overlap
-    locks.callback(os.close, handle)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
-
-
-TERMINAL_LINES = TerminalLines()
 
 
 # Beam jobs
@@ -386,26 +333,14 @@ class Progress:
         )
 
     def _watch(self) -> None:
-        in_terminal = sys.stderr.isatty()
         logged = time.monotonic()
-        with (
-            TERMINAL_LINES.reserve() as line,
-            tqdm(
-                total=self._total,
-                desc=self._job,
-                leave=False,
-                disable=not in_terminal,
-                position=line,
-                bar_format=_BAR_FORMAT,
-            ) as bar,
-        ):
+        with contextlib.closing(TerminalBar(self._job, total=self._total)) as bar:
             while not self._stop.wait(self._poll_seconds):
                 update = self._measure()
-                bar.n = update.done
-                bar.refresh()
+                bar.show(update.done)
                 self._listeners.notify(update)
                 now = time.monotonic()
-                if not in_terminal and now - logged >= _LINE_SECONDS:
+                if not bar.is_shown and now - logged >= _LINE_SECONDS:
                     logged = now
                     left = update.seconds_left()
                     _LOGGER.info(
@@ -443,7 +378,7 @@ class ProgressFile:
         self._written = -_WRITE_SECONDS
         self._first: float | None = None
 
-    def write(self, done: float, *, total: float) -> None:
+    def write(self, done: float, *, total: float, details: Sequence[str] = ()) -> None:
         """Write an update, unless the last one is too new; the last update is always written."""
         if self._path is None:
             return
@@ -454,7 +389,13 @@ class ProgressFile:
             return
         self._written = now
         update = ProgressUpdate(
-            self._job, done, total, self._unit, seconds=now - self._started, first=self._first
+            self._job,
+            done,
+            total,
+            self._unit,
+            seconds=now - self._started,
+            first=self._first,
+            details=details,
         )
         temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
         try:
@@ -467,11 +408,8 @@ class ProgressFile:
 
 @contextlib.contextmanager
 def forward_progress(folder: Path) -> Iterator[None]:
-    """Send the listeners what a process writes to its `ProgressFile` in a folder."""
+    """Show what a process writes to its `ProgressFile` in a folder, and notify the listeners."""
     listeners = Listeners()
-    if not listeners:
-        yield
-        return
     path = folder / PROGRESS_FILE
     path.unlink(missing_ok=True)
     stop = threading.Event()
@@ -479,13 +417,20 @@ def forward_progress(folder: Path) -> Iterator[None]:
     def follow() -> None:
         last = ""
         is_ending = False
-        while not is_ending:
-            is_ending = stop.wait(_POLL_SECONDS)
-            with contextlib.suppress(OSError, ValueError, TypeError):
-                text = path.read_text(encoding="utf-8")
-                if text != last:
-                    listeners.notify(ProgressUpdate(**json.loads(text)))
-                last = text
+        with contextlib.ExitStack() as bars:
+            bar: TerminalBar | None = None
+            while not is_ending:
+                is_ending = stop.wait(_POLL_SECONDS)
+                with contextlib.suppress(OSError, ValueError, TypeError):
+                    text = path.read_text(encoding="utf-8")
+                    if text != last:
+                        update = ProgressUpdate(**json.loads(text))
+                        listeners.notify(update)
+                        if bar is None:
+                            bar = TerminalBar(update.job, total=update.total)
+                            bars.callback(bar.close)
+                        bar.show(update.done, update.details)
+                    last = text
 
     thread = threading.Thread(target=follow, name=f"progress-{path.parent.name}", daemon=True)
     thread.start()

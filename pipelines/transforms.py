@@ -46,14 +46,13 @@ from pipelines.instances.build_shard import (
     training_documents,
 )
 from pipelines.instances.masking import VocabularyIds, read_vocabulary_ids
+from pipelines.instances.next_sentence_pool import NextSentencePool
 from pipelines.instances.pairing import NO_SEGMENT_B, create_instances
-from pipelines.instances.token_documents import NextSentencePool
 from pipelines.io.raw_files import expand_paths
 from pipelines.io.shards import ShardWriter
-from pipelines.io.splits import SourceFile
 from pipelines.seeds import key_for
 from pipelines.sources import SOURCES
-from pipelines.sources.archives import delete_unpacked
+from pipelines.wordpiece.text_rules import TextRules, read_text_rules
 from pipelines.wordpiece.tokenizer import WordPieceTokenizer
 from pipelines.wordpiece.vocab_files import read_vocab
 from schemas.arrow import DOCUMENTS, instances_schema, tokens_schema
@@ -196,23 +195,15 @@ class _SourceFn(beam.DoFn):
 
     def __init__(self, source: AnySource) -> None:
         self._source = source
-        self._files: set[SourceFile] = set()
-
-    def teardown(self) -> None:
-        # Not after each split: a machine decompresses a tar once.
-        delete_unpacked(self._files)
 
 
 class _Plan(_SourceFn):
     def process(self, _: bytes) -> Iterator[DocumentItem]:
-        for item in plan(DocumentsConfig(sources=(self._source,))):
-            self._files.add(item.split.file)
-            yield item
+        yield from plan(DocumentsConfig(sources=(self._source,)))
 
 
 class _Read(_SourceFn):
     def process(self, item: DocumentItem) -> Iterator[_Texts]:
-        self._files.add(item.split.file)
         texts = read_texts(item.split, self._source, _beam_count("ReadDocuments"))
         for row, (raw, text) in enumerate(texts):
             position = f"{self._source.name}/{item.number:08d}/{row:010d}"
@@ -409,11 +400,11 @@ def _num_sentences(element: _Documents) -> int:
 
 
 class _Tokenize(beam.DoFn):
-    def __init__(self, vocab: str, lowercase: bool) -> None:
-        self._vocab, self._lowercase = vocab, lowercase
+    def __init__(self, vocab: str, rules: TextRules) -> None:
+        self._vocab, self._rules = vocab, rules
 
     def setup(self) -> None:
-        self._tokenizer = WordPieceTokenizer.from_vocab_file(self._vocab, lowercase=self._lowercase)
+        self._tokenizer = WordPieceTokenizer.from_vocab_file(self._vocab, **self._rules)
 
     def process(self, documents: list[_Documents]) -> Iterator[_Tokens]:
         count = _beam_count("Tokenize")
@@ -443,10 +434,12 @@ class Tokenize(beam.PTransform[Any, Any]):
 
     Args:
         vocab: Path or URL of a vocab.txt that every worker can read.
-        lowercase: Whether the vocabulary is uncased.
+        lowercase: Whether the vocabulary is uncased. The tokenizer.json and tokenizer_config.json
+            in its folder, if any, give further rules, such as `strip_accents`.
 
     Raises:
-        VocabularyError: The file is missing or is not a vocabulary.
+        VocabularyError: The file is missing or is not a vocabulary, or its folder's tokenizer files
+            state another case.
     """
 
     vocab: str = field(kw_only=False)
@@ -454,6 +447,7 @@ class Tokenize(beam.PTransform[Any, Any]):
 
     def __post_init__(self) -> None:
         read_vocab(self.vocab)
+        read_text_rules(self.vocab, lowercase=self.lowercase)
 
     def expand(self, documents: Any) -> Any:
         batches = beam.BatchElements(
@@ -461,7 +455,8 @@ class Tokenize(beam.PTransform[Any, Any]):
             max_batch_size=_BATCH_SENTENCES,
             element_size_fn=_num_sentences,
         )
-        tokenize = beam.ParDo(_Tokenize(self.vocab, self.lowercase)).with_output_types(_Tokens)
+        rules = read_text_rules(self.vocab, lowercase=self.lowercase)
+        tokenize = beam.ParDo(_Tokenize(self.vocab, rules)).with_output_types(_Tokens)
         return documents | "BatchDocuments" >> batches | "TokenizeSentences" >> tokenize
 
 

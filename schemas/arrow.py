@@ -200,6 +200,17 @@ TAG_EXAMPLES = _table(
     tags=_nullable(_list(pa.string())),
 )
 
+ROW_TERMS = _table(
+    "row-terms",
+    1,
+    metric=pa.string(),
+    statistic=pa.string(),  # `Statistic` of model.task_types.row_terms
+    trial=pa.string(),  # restart; "" for the majority class
+    rows=pa.string(),  # sha256 of the examples
+    columns=pa.uint8(),  # number of terms of a row
+    terms=_list(pa.float64()),  # terms of the first row, of the second row, ...
+)
+
 EXAMPLES = {
     "classification": TEXT_EXAMPLES,
     "regression": TEXT_EXAMPLES,

@@ -145,7 +145,8 @@ class VocabularyConfig(Config):
     """`build-vocabulary`: learn a WordPiece vocabulary or read it from a file."""
 
     vocab_file: str | None = content_in_key(None)
-    """vocab.txt or WordPiece tokenizer.json (local or any fsspec URL) to use. None: learn one."""
+    """vocab.txt or WordPiece tokenizer.json (local or any fsspec URL) to use; or the name of a
+    step, RECIPE/build-vocabulary. None: learn one."""
 
     vocab_size: int = Field(default=30_522, ge=FIRST_LEARNED_ID + 2, le=1 << 20)
     """Exact number of lines of the learned vocab.txt, special and unused ones included."""

@@ -24,6 +24,7 @@ from schemas.base_configs import (
     expect_one,
     not_in_key,
 )
+from schemas.field_names import field_name
 from schemas.model_configs import CheckpointConfig, ModelConfig, OptimizerConfig
 
 TaskTypeName = Literal["classification", "regression", "choice", "span", "tagging"]
@@ -97,9 +98,14 @@ class ExamplesConfig(Config):
     """Names of labels or tags that files hold as numbers, in order from 0. []: the names in the
     Parquet files of `datasets`, or the numbers."""
 
+    dev_fraction: float = Field(default=0.0, ge=0, lt=1)
+    """Fraction of the rows of `train` to use as `dev`, for own labels without a dev file. Rows with
+    equal texts are in the same split. 0: `dev` has its own file."""
+
     data_label: str = Field(default="", max_length=40)
-    """Name of data other than the task's own, such as the sample's. Tables show it, do not compare
-    such scores with the paper's, and nothing is submitted."""
+    """Name of data other than the task's own. Results show it, do not compare such scores with the
+    paper's, and nothing is submitted. "": the text in `data-label.txt` of `data_dir`, if any, such
+    as `generated sample`."""
 
     evidence_dir: str | None = content_in_key(None)
     """Folder of TriviaQA's documents (`wikipedia` and `web`) for the split `augmentation` of SQuAD.
@@ -114,15 +120,21 @@ class ExamplesConfig(Config):
 
     def _problems(self) -> Iterator[str]:
         if self.data_dir is None and not self.data_files:
-            yield "expected data_dir (official file names) or data_files, got neither"
+            yield (
+                f"expected {field_name('data_dir')} (official file names) or "
+                f"{field_name('data_files')}, got neither"
+            )
+        if self.dev_fraction and "dev" in self.data_files:
+            dev_files = field_name("data_files.dev")
+            yield f"dev_fraction: expected 0, as {dev_files} is set. Remove one of them"
         if not self.columns and self.file_format != FileFormatConfig():
-            yield "file_format: requires columns"
+            yield f"file_format: requires {field_name('columns')}"
         columns = list(self.columns.values())
         if len(set(columns)) < len(columns):
             yield f"columns: expected one column per field, got {columns}"
         for field, column in self.columns.items():
             if isinstance(column, str) and self.file_format.header is False:
-                expected = "a 0-based number, as file_format.header is false"
+                expected = f"a 0-based number, as {field_name('file_format.header')} is false"
                 yield f"columns.{field}: expected {expected}, got {column!r}"
 
 
@@ -177,7 +189,7 @@ class TaskTrainingConfig(FeaturesConfig, ComputeConfig):
 
     init_checkpoint: str | None = content_in_key(None)
     """Checkpoint folder in Hugging Face's layout (local or any fsspec URL) to start from, with
-    vocab.txt or tokenizer.json."""
+    vocab.txt or tokenizer.json; or the name of a step, RECIPE/pretrain.PHASE."""
 
     model: ModelConfig | None = None
     """Shape of a new model to train on the task from scratch."""

@@ -73,7 +73,7 @@ class FileEntry(_Record):
 
 
 class RawInput(_Record):
-    """File from outside the store that a stage read."""
+    """File that a stage read by its path: from outside the store, or of an artifact."""
 
     name: str
     """Name within the source."""
@@ -94,6 +94,9 @@ class RawInput(_Record):
 
     key_digest: str = ""
     """Digest for the cache key. "": `sha256`."""
+
+    input_name: str = ""
+    """Name of the input whose file this is. "": the file is not part of an artifact."""
 
 
 class Reuse(_Record):
@@ -132,7 +135,7 @@ class StageOutput(_Record):
     """Notes for the reader, for example that a dump was truncated."""
 
     raw_inputs: tuple[RawInput, ...] = ()
-    """Files from outside the store that were read."""
+    """Files that were read by their paths."""
 
     reuse: Reuse | None = None
     """Restored work items. None: the stage does not support reuse."""
@@ -167,6 +170,9 @@ class InputRef(_Record):
     content_digest: str
     manifest: RelativePath
     """Path of the manifest, relative to the root of the store."""
+
+    store: str = ""
+    """Path or URL of the other store that holds the artifact. "": the same store."""
 
 
 class ProducedBy(_Record):
@@ -254,6 +260,10 @@ class Manifest(_Record):
     def manifest_path(self) -> str:
         """Path of the manifest, relative to the root of the store."""
         return f"{self.artifact_path}/manifest.json"
+
+    def is_at_home(self, path: str) -> bool:
+        """Return whether this is the manifest that belongs at a path of the store."""
+        return path == self.manifest_path
 
     @property
     def shards(self) -> tuple[FileEntry, ...]:

@@ -230,7 +230,8 @@ class PretrainConfig(Config):
     """Earlier phase to start from."""
 
     init_checkpoint: str | None = content_in_key(None)
-    """Checkpoint folder in Hugging Face's layout (local or any fsspec URL) to start from."""
+    """Checkpoint folder in Hugging Face's layout (local or any fsspec URL) to start from; or the
+    name of a step, RECIPE/pretrain.PHASE."""
 
     optimizer_state: Literal["restore", "reset"] = "restore"
     """With `init_from_phase`: restore the moments and the position in the schedule of the earlier
@@ -269,10 +270,6 @@ class PretrainConfig(Config):
     fine-tuning selects one by `init_from_step`. A model has 4 bytes per parameter (BASE: 440 MB),
     twice that until the phase ends."""
 
-    keep: Literal["last", "best"] = "last"
-    """Model to publish. `last`: the model of the last step, as in the paper. `best`: the model with
-    the lowest held-out loss of all evaluations (see `evaluation.eval_steps`)."""
-
     seed: Seed = 0
     """Seed of initial weights, instance order, dynamic masks and dropout."""
 
@@ -302,14 +299,13 @@ class PretrainConfig(Config):
 
     @property
     def kept_steps(self) -> tuple[int, ...]:
-        """Snapshot steps without the last step if `keep: last` publishes its model."""
-        published = self.budget.max_steps if self.keep == "last" else None
-        return tuple(step for step in self.snapshot_steps if step != published)
+        """Snapshot steps without the last step, whose model is the published one."""
+        return tuple(step for step in self.snapshot_steps if step != self.budget.max_steps)
 
     @property
     def published_steps(self) -> tuple[int, ...]:
         """Steps whose models are published, as far as they are known before the training."""
-        last = (self.budget.max_steps,) if self.keep == "last" and self.budget.max_steps else ()
+        last = (self.budget.max_steps,) if self.budget.max_steps else ()
         return (*self.kept_steps, *last)
 
     def _problems(self) -> Iterator[str]:
@@ -319,8 +315,6 @@ class PretrainConfig(Config):
             yield f"snapshot_steps: expected distinct steps in order, got {list(steps)}"
         if steps and (last is None or steps[-1] > last):
             yield f"snapshot_steps: expected at most budget.max_steps, {last}, got {steps[-1]}"
-        if self.keep == "best" and not self.evaluation.eval_steps:
-            yield "keep: expected evaluation.eval_steps with best. Set it or use last"
         is_masked = self.masking == "dynamic" and self.objective != "left-to-right"
         if is_masked and self.dynamic_masking.strategy == "none":
             yield "dynamic_masking.strategy: not supported with masking dynamic"

@@ -54,6 +54,11 @@ class PublishConfig(Config):
     corpus and unchanged parts are not tokenized again. A learned vocabulary assigns other ids. If
     size or casing change, the vocabulary is always learned."""
 
+    keep_versions: int = Field(default=3, ge=1)
+    """Number of newest versions that keep their ref. Publishing deletes the refs of older ones, and
+    `bertloom gc` then deletes what nothing else refers to. The version that `NAME/latest` points to
+    always stays."""
+
     limits: ChangeLimits = ChangeLimits()
     """Maximum changes from the previously published corpus."""
 

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, field_validator
+from pydantic import BeforeValidator, Field, PrivateAttr, field_validator
 
 from schemas.base_configs import Config, SourceName, not_in_key
 from schemas.corpus_configs import (
@@ -118,6 +118,19 @@ class Recipe(Config):
 
     execution: ExecutionConfig = not_in_key(ExecutionConfig())
     """Runner and resources."""
+
+    _unexpanded: Recipe | None = PrivateAttr(None)
+
+    @property
+    def unexpanded(self) -> Recipe:
+        """The recipe before its sweep was expanded."""
+        return self._unexpanded or self
+
+    def expand(self, fields: dict[str, Any]) -> Recipe:
+        """Return the recipe with the fields of its expanded sweep."""
+        recipe = Recipe(**fields)
+        recipe._unexpanded = self
+        return recipe
 
     @field_validator("store")
     @classmethod

@@ -11,6 +11,8 @@ import re
 from typing import Any
 
 _HIDDEN = "***"
+_CLOSING = ".,:;!)]}"
+"""Punctuation at the end of an address that belongs to the message."""
 
 _WEB = re.compile(r"(https?://)(?:[^/?#]*@)?([^?#]*)", re.IGNORECASE)
 _PARAMETERS = re.compile(r";[^/]*")
@@ -26,6 +28,8 @@ _NAMES = (
     r"(?:token(?!s|i|_prob)|secret|passw(?:or)?d|signature|credential|(?:access|api|account|private)[_-]?key"
     r"|googleaccessid|\bsig\b|\bpwd\b)[a-z0-9_-]{0,40}"
 )
+_QUERY = re.compile(r"(https?://[^\s?#'\"<>]*\?)([^\s'\"<>]+)", re.IGNORECASE)
+_PAGE = re.compile(r"(?:curid|oldid)=\d{1,12}")
 # A colon after the value is part of the message: `URL?sig=VALUE: cannot be reached`.
 _PARAMETER = re.compile(rf"({_NAMES}(?:=|%3D))[^&\s'\"<>]+?(?=:?(?:[&\s'\"<>]|$))", re.IGNORECASE)
 _QUOTED = re.compile(rf"({_NAMES}(['\"])\s?:\s?(?:b?)(['\"]))(?:(?!\3)[^\n])+", re.IGNORECASE)
@@ -68,9 +72,10 @@ def public_address(address: str) -> str:
 def redact(value: Any) -> Any:
     """Return a JSON value with `***` in place of passwords, tokens and signatures.
 
-    Redacted are `USER:PASSWORD@` of addresses, parameters such as `X-Amz-Signature=`, headers, keys
-    with a known prefix, values of options (`--s3_secret_access_key=KEY`, also as the next item of a
-    list) and values whose key is the name of a secret.
+    Redacted are `USER:PASSWORD@` and the query of addresses, parameters such as
+    `X-Amz-Signature=`, headers, keys with a known prefix, values of options
+    (`--s3_secret_access_key=KEY`, also as the next item of a list) and values whose key is the name
+    of a secret.
     """
     if isinstance(value, str):
         return _redact_text(value)
@@ -113,9 +118,20 @@ class RedactingFormatter(logging.Formatter):
 
 def _redact_text(text: str) -> str:
     text = _USER.sub(_HIDDEN, text)
+    text = _QUERY.sub(_hide_query, text)
     for pattern in (_PARAMETER, _QUOTED, _ELEMENT, _HEADER):
         text = pattern.sub(rf"\1{_HIDDEN}", text)
     return _KEY.sub(_HIDDEN, text)
+
+
+def _hide_query(match: re.Match[str]) -> str:
+    """Hide a query whole: a key or signature in it can have any name.
+
+    Addresses of wiki pages and revisions stay, as lineage ends with them.
+    """
+    query = match[2].rstrip(_CLOSING)
+    shown = query if _PAGE.fullmatch(query) else _HIDDEN
+    return f"{match[1]}{shown}{match[2][len(query) :]}"
 
 
 def _is_secret_flag(value: Any) -> bool:

@@ -49,7 +49,7 @@ UNITS = {
     "disk_size_gb": "GB",
     "held_out_fraction mask_token_prob max_documents_decrease max_documents_increase"
     " max_drop_rate_change max_instances_decrease max_instances_increase"
-    " max_invalid_fraction max_tokens_decrease max_tokens_increase max_unk_rate_change"
+    " dev_fraction max_invalid_fraction max_tokens_decrease max_tokens_increase max_unk_rate_change"
     " min_lr_ratio min_overlap random_next_prob random_token_prob unchanged_prob"
     " warmup_ratio": "share",
     "dupe_factor": "passes",
@@ -79,6 +79,7 @@ UNITS = {
     "num_perm": "hashes",
     "num_processes workers": "processes",
     "restarts": "trainings",
+    "keep_versions": "versions",
     "num_threads number_of_worker_harness_threads": "threads",
     "total_budget": "as the budget",
     "type_vocab_size": "segments",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from flows.run.artifact_inputs import REUSED_VOCABULARY
 from flows.store.artifacts import ArtifactStore
 from schemas.errors import ArtifactNotFoundError
 from schemas.manifest import InputRef, Manifest
@@ -30,7 +31,10 @@ class Ancestors:
 
 
 def find_ancestors(store: ArtifactStore, manifest: Manifest) -> Ancestors:
-    """Follow the inputs of an artifact up to the raw files."""
+    """Follow the inputs of an artifact up to the raw files.
+
+    A reused vocabulary ends the walk: no row and no weight comes from its earlier corpus.
+    """
     ancestors = Ancestors()
     _add(manifest, ancestors, store)
     return ancestors
@@ -38,9 +42,10 @@ def find_ancestors(store: ArtifactStore, manifest: Manifest) -> Ancestors:
 
 def _add(manifest: Manifest, ancestors: Ancestors, store: ArtifactStore) -> None:
     for ref in manifest.inputs:
-        if ref.manifest not in ancestors.manifests:
+        if ref.name != REUSED_VOCABULARY and ref.manifest not in ancestors.manifests:
             try:
-                _add(store.manifest(ref.manifest), ancestors, store)
+                artifact = store.input(ref)
+                _add(artifact.manifest, ancestors, artifact.store)
             except ArtifactNotFoundError:
                 ancestors.missing[ref.manifest] = ref
     ancestors.manifests[manifest.manifest_path] = manifest

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import PurePath
 from typing import Any, NamedTuple
@@ -15,7 +16,7 @@ from flows.cards.markdown import render
 from flows.formatting import format_metric
 from model.tables.results import Evaluation, Scores
 from model.tasks.reduced_data import cut_on
-from schemas.manifest import Manifest
+from schemas.manifest import InputRef, Manifest
 from schemas.publish_configs import CardsConfig
 from schemas.redaction import escape_control_characters
 
@@ -30,6 +31,11 @@ _TAGS_AND_CLASSES = {
     "tagging": ("token-classification", "AutoModelForTokenClassification"),
 }
 """Pipeline tag of the Hub and class of `transformers`, by type of task or pretraining."""
+
+_STARTS = ("checkpoint", "init_checkpoint")
+"""Inputs with the weights that a training starts from."""
+
+_SNAPSHOT = re.compile(r"/snapshots/step-([0-9]+)/?\Z")
 
 _NO_RESTARTS: Any = {"runs": (), "failed": 0, "best": None, "ensemble": None}
 
@@ -54,6 +60,14 @@ class Phase(NamedTuple):
     tokens: int
 
 
+class Start(NamedTuple):
+    """Checkpoint that a recipe names by its path."""
+
+    name: str
+    ref: InputRef | None
+    """Artifact that it belongs to. None: bertloom did not train it."""
+
+
 def model_card(manifest: Manifest, *, ancestors: Ancestors, cards: CardsConfig) -> ModelCard:
     """Return the card of an artifact that holds a model (arguments: `flows.cards.cards.card_of`).
 
@@ -63,8 +77,7 @@ def model_card(manifest: Manifest, *, ancestors: Ancestors, cards: CardsConfig) 
     members = facts.get("members", ())
     model = (ancestors.input(manifest, members[0]) if members else None) or manifest
     phases = list(_phases(model, ancestors))[::-1]
-    checkpoints = (m.config.get("init_checkpoint") for m in (*(p.manifest for p in phases), model))
-    examples = next(iter(ancestors.of_stage("build-examples")), None)
+    examples = ancestors.input(model, "examples")
     sources = corpus_sources(ancestors, cards)
     title = escape_control_characters(_title(model, phases, examples))
     scores = scores_of(manifest)
@@ -85,7 +98,7 @@ def model_card(manifest: Manifest, *, ancestors: Ancestors, cards: CardsConfig) 
         manifest=manifest,
         ensemble_size=len(members),
         phases=phases,
-        outside_checkpoint=PurePath(next(filter(None, checkpoints), "")).name,
+        starts=list(_starts(model, ancestors)),
         scores=scores,
         restarts=max((score.restarts for score in scores), default=0),
         sources=sources,
@@ -156,14 +169,37 @@ def _rounded(metric: str, value: float) -> float:
 
 def _phases(model: Manifest, ancestors: Ancestors) -> Iterator[Phase]:
     """Yield the pretraining phases of a model, last phase first."""
-    at_step = model.config.get("init_from_step")
-    checkpoint = model if model.stage == "pretrain" else ancestors.input(model, "checkpoint")
-    while checkpoint is not None:
-        steps, tokens = checkpoint.counters["steps"], checkpoint.counters["tokens"]
-        if at_step is not None:
-            steps, tokens = at_step, checkpoint.statistics["snapshots"][str(at_step)]["tokens"]
-        yield Phase(checkpoint, steps, tokens)
-        at_step, checkpoint = None, ancestors.input(checkpoint, "checkpoint")
+    at_step: int | None = None
+    for trained in _trainings(model, ancestors):
+        if trained.stage == "pretrain":
+            steps, tokens = trained.counters["steps"], trained.counters["tokens"]
+            if at_step is not None:
+                steps, tokens = at_step, trained.statistics["snapshots"][str(at_step)]["tokens"]
+            yield Phase(trained, steps, tokens)
+        at_step = _start_step(trained)
+
+
+def _trainings(model: Manifest, ancestors: Ancestors) -> Iterator[Manifest]:
+    """Yield a model, the model that it was trained from, and so on."""
+    trained: Manifest | None = model
+    while trained is not None:
+        yield trained
+        trained = next(filter(None, (ancestors.input(trained, name) for name in _STARTS)), None)
+
+
+def _start_step(trained: Manifest) -> int | None:
+    """Return the step of the snapshot that a training started from; None: a published model."""
+    if (step := trained.config.get("init_from_step")) is not None:
+        return int(step)
+    match = _SNAPSHOT.search(trained.config.get("init_checkpoint") or "")
+    return int(match[1]) if match else None
+
+
+def _starts(model: Manifest, ancestors: Ancestors) -> Iterator[Start]:
+    """Yield the checkpoints that the trainings of a model read by their paths, the last first."""
+    for trained in _trainings(model, ancestors):
+        if path := trained.config.get("init_checkpoint"):
+            yield Start(PurePath(path).name, trained.input("init_checkpoint"))
 
 
 def _title(model: Manifest, phases: list[Phase], examples: Manifest | None) -> str:

@@ -37,7 +37,6 @@ COMMANDS = {
     "sample": "Write the sample: a small wiki, books, labeled datasets.",
     "finetune": "Fine-tune a checkpoint on one task: a grid with restarts.",
     "evaluate": "Score predictions, or a model, on a file of a task.",
-    "claims": "Show which of the paper's claims the tables support.",
     "predict": "Predict with a fine-tuned model.",
     "fill": "Predict the masked tokens of a text.",
     "contamination": "Find evaluation texts of tasks in a corpus.",

@@ -12,17 +12,21 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import typer
 
+from pipelines.io.local_files import is_special, write_atomic
+from pipelines.terminal import LogHandler
 from schemas.errors import BertloomError, UsageError
 from schemas.redaction import RedactingFormatter, escape_control_characters, redact
 
 EXIT_ERROR, EXIT_USAGE, EXIT_BUG, EXIT_INTERRUPTED, EXIT_TERMINATED = 1, 2, 70, 130, 143
 
 _CACHED = "Completed steps are cached"
+_CONTINUES = f"{_CACHED}; the same command continues"
 _WORKER_LOG = re.compile(r'^Worker: severity: .*? message: "((?:[^"\\]|\\.)*)"', re.DOTALL)
 """Format in which Beam logs the messages of a worker process."""
 
@@ -54,7 +58,7 @@ class _ConsoleFilter(logging.Filter):
 
 def log_to_console(*, verbose: bool) -> None:
     """Log to standard error: warnings and progress, or everything if `verbose`."""
-    handler = logging.StreamHandler()
+    handler = LogHandler()
     handler.setFormatter(RedactingFormatter("%(levelname)s %(message)s"))
     if verbose:
         os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "INFO")
@@ -88,7 +92,7 @@ def handle_errors(*, debug: Callable[[], bool]) -> Iterator[None]:
         yield
     except SystemExit as error:
         if error.code == EXIT_INTERRUPTED:  # typer turns KeyboardInterrupt into this exit
-            echo(f"interrupted. {_CACHED}", err=True)
+            echo(f"interrupted. {_CONTINUES}", err=True)
         raise
     except BrokenPipeError as error:  # for example `bertloom ls | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -108,9 +112,9 @@ def _describe(error: BaseException) -> tuple[int, str]:
     notes = getattr(error, "__notes__", [])
     match error:
         case _Terminated():
-            return EXIT_TERMINATED, f"terminated. {_CACHED}"
+            return EXIT_TERMINATED, f"terminated. {_CONTINUES}"
         case KeyboardInterrupt():
-            return EXIT_INTERRUPTED, f"interrupted. {_CACHED}"
+            return EXIT_INTERRUPTED, f"interrupted. {_CONTINUES}"
         case BertloomError() if label := error.__dict__.get("printed_label"):
             report = [note for note in notes if note.startswith("report: ")]
             return EXIT_ERROR, "\n".join([f"error: {label} failed (see above). {_CACHED}", *report])
@@ -142,3 +146,15 @@ def echo_raw(text: str, *, err: bool = False) -> None:
 def print_json(value: Any) -> None:
     """Print a JSON value with secrets redacted."""
     echo_raw(json.dumps(redact(value), indent=2, ensure_ascii=False))
+
+
+def write_file(path: Path, content: str | bytes) -> None:
+    """Write a file that is complete as soon as it is visible.
+
+    A pipe or a device, such as `/dev/stdout`, is written to as it is.
+    """
+    data = content.encode() if isinstance(content, str) else content
+    if is_special(path):
+        path.write_bytes(data)
+    else:
+        write_atomic(path, data)

@@ -18,9 +18,9 @@ from packaging.specifiers import SpecifierSet
 from flows.cli import options
 from flows.cli.tables import print_result, table
 from flows.formatting import format_bytes
-from flows.recipes.loader import default_store
 from flows.run.provenance import checkout
 from flows.store.artifacts import ArtifactStore
+from flows.store.default_store import default_store
 from model.launch.core_share import CoreShare, measure_core_share
 from schemas.errors import ArtifactNotFoundError, StoreError
 

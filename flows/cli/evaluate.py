@@ -10,6 +10,7 @@ import pyarrow as pa
 import typer
 
 from flows.cli import options
+from flows.cli.console import write_file
 from flows.cli.tables import print_result, table
 from flows.formatting import format_metric
 from flows.model_loading import open_predictors
@@ -26,6 +27,7 @@ from model.tasks.reduced_data import cut_split, split_text
 from schemas.errors import ConfigError, PredictionsError, UsageError
 
 
+@options.use_option_names(options.TASK_FILE_OPTIONS)
 def evaluate(
     task: options.TaskName,
     references: Annotated[str, typer.Argument(help="Path or URL of a file with answers.")],
@@ -83,7 +85,7 @@ def evaluate(
         examples, counts = examples_of_file(chosen, references, split=split)
         answers = TASK_TYPES[chosen.type].read_predictions(str(predictions), examples, task=chosen)
     if out is not None:
-        out.write_bytes(to_lines(answers))
+        write_file(out, to_lines(answers))
     metrics = _score(chosen, examples, answers, where=references)
     official: dict[str, float] = {}
     if na_prob_file is not None:

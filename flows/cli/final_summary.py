@@ -5,6 +5,7 @@ The most important result and the address of the report come last, where a termi
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import sys
 from collections import defaultdict
@@ -18,6 +19,7 @@ from flows.cli.options import relative, store_option
 from flows.cli.tables import table
 from flows.formatting import format_bytes, format_count, format_duration
 from flows.lineage.graph import upstream_graph
+from flows.quickstart.mask_prompts import held_out_prompts
 from flows.report.results import read_tables
 from flows.report.run_steps import Built, Steps, collect_warnings
 from flows.report.run_summary import find_headline
@@ -33,7 +35,7 @@ _MAX_COMMANDS = 3
 
 
 def summary_parts(
-    results: Sequence[StepResult], *, store: ArtifactStore, recipe: str, report: str
+    results: Sequence[StepResult], *, store: ArtifactStore, recipe: str, report: str, seconds: float
 ) -> list[str | Table]:
     """Return the lines and tables that end a run.
 
@@ -42,6 +44,7 @@ def summary_parts(
         store: Store with the artifacts.
         recipe: Name of the recipe.
         report: URL of the run's report.
+        seconds: Wall time of the run.
     """
     steps = Steps((), tuple(Built(result.label, result.manifest) for result in results))
     built_tables = steps.last_of_type("tables")
@@ -49,8 +52,10 @@ def summary_parts(
     source = _find_evaluation(steps, tables) or steps.built[-1]
     cached = sum(result.was_cached for result in results)
     count = format_count(len(results), "step")
+    headline = find_headline(steps, tables)
     messages = warning_lines(results)
-    messages += [verdict.sentence for verdict in tables.verdicts] if tables else []
+    sentences = [verdict.sentence for verdict in tables.verdicts] if tables else []
+    messages += [sentence for sentence in sentences if sentence != headline]
     messages += dict.fromkeys(
         f"note: {entry_label(built.label)}: {note}"
         for built in steps.built
@@ -59,7 +64,8 @@ def summary_parts(
     if rest := len(messages[MAX_MESSAGES:]):
         messages[MAX_MESSAGES:] = [f"... and {rest:,} more: see the report"]
     return [
-        f"\n{recipe}: {count}, {len(results) - cached:,} built, {cached:,} cached\n",
+        f"\n{recipe}: {count}, {len(results) - cached:,} built, {cached:,} cached, "
+        f"in {format_duration(seconds)}\n",
         table(("step", "time", "contents"), _step_rows(results), right=(1,), wrap=False),
         "",
         *messages,
@@ -69,7 +75,7 @@ def summary_parts(
         f"\ntry next{_activation()}:",
         *(f"  {command}" for command in _next_commands(steps, source, store, recipe)),
         f"\nstore: {relative(store.root)}",
-        find_headline(steps, tables),
+        headline,
         f"report: {relative(report)}",
     ]
 
@@ -93,8 +99,10 @@ def _activation() -> str:
 def _next_commands(steps: Steps, source: Built, store: ArtifactStore, recipe: str) -> list[str]:
     """Return commands about the artifacts of a run, most interesting first."""
     commands = [f"lineage {recipe}/{source.label}"]
-    if phase := steps.last_of_type("checkpoint"):
-        commands.insert(0, f"fill 'The capital of [MASK] is' --model {recipe}/{phase.label}")
+    phase = steps.last_of_type("checkpoint")
+    if phase and (prompts := held_out_prompts(store.artifact(phase.manifest), limit=1)):
+        text = shlex.quote(prompts[0].text)
+        commands.insert(0, f"fill {text} --model {recipe}/{phase.label}")
     rows = (steps.last_of_type(name) for name in ("instances", "tokens", "documents"))
     if built := next(filter(None, rows), None):
         commands += [f"trace {recipe}/{built.label}:0", f"head {recipe}/{built.label} -n 1"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
@@ -29,7 +30,23 @@ from schemas.finetune_configs import ExamplesConfig
 NOT_IN_NAMES = re.compile(r"[^a-z0-9_.-]+")
 """Characters that names in recipes cannot have."""
 
+FIELD_OPTIONS = {
+    **options.TASK_FILE_OPTIONS,
+    "data_dir": "--data-dir",
+    "data_files": "--data-file",
+    "dev_fraction": "--dev-fraction",
+    "init_checkpoint": "--checkpoint",
+    "batch_size": "--batch-size",
+    "learning_rate": "--learning-rate",
+    "num_epochs": "--num-epochs",
+    "restarts": "--restarts",
+    "max_seq_length": "--max-seq-length",
+    "name": "--name",
+}
+"""Option by field of the recipe that the command makes."""
 
+
+@options.use_option_names(FIELD_OPTIONS)
 def finetune(
     task: options.TaskName,
     checkpoint: Annotated[
@@ -46,6 +63,12 @@ def finetune(
             "--data-file", metavar="SPLIT=PATH", help="File of one split, e.g. train=a.tsv."
         ),
     ] = None,
+    dev_fraction: Annotated[
+        float,
+        typer.Option(
+            min=0, help="Fraction of the training rows to use as dev, without a dev file."
+        ),
+    ] = 0.0,
     columns: options.Columns = None,
     table: options.FileFormat = None,
     labels: options.Labels = None,
@@ -75,6 +98,7 @@ def finetune(
     examples = {"task": resolved.name, **options.parse_columns(columns, table, labels)}
     examples |= {"data_dir": data_dir} if data_dir else {}
     examples |= {"data_files": dict(files)} if files else {}
+    examples |= {"dev_fraction": dev_fraction} if dev_fraction else {}
     grid = {
         "batch_size": _parse_numbers("batch-size", batch_size, int),
         "learning_rate": _parse_numbers("learning-rate", learning_rate, float),
@@ -96,11 +120,14 @@ def finetune(
         recipe, where="bertloom finetune", folder=Path.cwd(), overrides=overrides or (), store=store
     )
     if show_recipe:
-        echo_raw(yaml.safe_dump(recipe, sort_keys=False).rstrip())
+        fields = loaded.unexpanded.model_dump(mode="json", exclude_unset=True)
+        echo_raw(yaml.safe_dump(fields, sort_keys=False).rstrip())
     elif dry_run:
         print_plan(loaded)
     else:
-        print_results(loaded, run_recipe(loaded, listeners=[StepPrinter()], engine=engine))
+        started = time.monotonic()
+        results = run_recipe(loaded, listeners=[StepPrinter()], engine=engine)
+        print_results(loaded, results, seconds=time.monotonic() - started)
 
 
 def _check_inputs(examples: dict[str, Any], checkpoint: str, *, store: str | None) -> str:
@@ -109,7 +136,7 @@ def _check_inputs(examples: dict[str, Any], checkpoint: str, *, store: str | Non
     try:
         check_files(ExamplesConfig.model_validate(examples))
     except ValidationError as error:
-        errors.append(ConfigError(format_validation_error(error)))
+        errors.append(ConfigError(format_validation_error(error, ExamplesConfig)))
     except BertloomError as error:
         errors.append(error)
     folder = ""

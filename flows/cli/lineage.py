@@ -9,13 +9,14 @@ import typer
 
 from flows.cli import options
 from flows.cli.completion import artifact_names
-from flows.cli.console import echo, print_json
+from flows.cli.console import echo, print_json, write_file
 from flows.cli.tables import print_parts
 from flows.lineage.queries import Direction
 from flows.lineage.queries import lineage as find_lineage
-from flows.lineage.resolve import Metric, artifact_of_path, open_store
+from flows.lineage.resolve import Metric, open_store
 from flows.lineage.svg import lineage_page
 from flows.lineage.text_formats import dot_text, graph_json, mermaid_text, tree_lines
+from flows.store.artifact_paths import artifact_of_path
 from model.monitoring.summaries import score_cut
 from schemas.errors import UsageError
 
@@ -69,7 +70,7 @@ def lineage(
     elif as_mermaid:
         echo(mermaid_text(graph))
     elif html is not None:
-        html.write_text(lineage_page(graph), encoding="utf-8")
+        write_file(html, lineage_page(graph))
         echo(f"wrote {html}")
     else:
         print_parts(*metrics, *tree_lines(graph))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -12,9 +13,10 @@ from pydantic import ValidationError
 
 from flows.cli import completion
 from flows.recipes.errors import format_validation_error
-from flows.recipes.loader import default_store
-from model.tasks import Task, task_of
+from flows.store.default_store import default_store
+from model.tasks import TASKS, Task, task_of
 from schemas.errors import UsageError
+from schemas.field_names import use_field_names
 from schemas.finetune_configs import ExamplesConfig
 
 Recipe = Annotated[
@@ -135,6 +137,40 @@ def relative(url: str) -> str:
     return url.removeprefix(f"{Path.cwd()}/")
 
 
+TASK_FILE_OPTIONS = {"columns": "--column", "file_format": "--table", "labels": "--labels"}
+"""Options that describe the files of a task, by field of `ExamplesConfig`."""
+
+_PAIR_FIELDS = ("columns", "data_files", "file_format")
+"""Fields whose options have the form KEY=VALUE."""
+
+
+@contextmanager
+def use_option_names(options: Mapping[str, str]) -> Iterator[None]:
+    """Let errors name fields by the options of a command; a decorator of the command.
+
+    Args:
+        options: Option by field. Other fields keep their names.
+    """
+
+    def format_field(field: str) -> str:
+        name, _, below = _strip_entry(field).partition(".")
+        if name not in options:
+            return field
+        return f"{options[name]} {below}=" if below and name in _PAIR_FIELDS else options[name]
+
+    with use_field_names(format_field):
+        yield
+
+
+def _strip_entry(field: str) -> str:
+    """Return the field of an entry named after a task, or the field itself."""
+    section, _, rest = field.partition(".")
+    if section not in ("build_examples", "finetune"):
+        return field
+    prefixes = (f"{name}." for name in TASKS)
+    return next((rest.removeprefix(start) for start in prefixes if rest.startswith(start)), field)
+
+
 def parse_pairs(
     option: str, values: Sequence[str] | None, *, example: str
 ) -> list[tuple[str, str]]:
@@ -184,5 +220,4 @@ def task_with_columns(
     try:
         return task_of(ExamplesConfig(task=task.name, data_dir=".", **fields))
     except ValidationError as error:
-        message = format_validation_error(error)
-        raise UsageError(f"--column, --table or --labels: {message}") from error
+        raise UsageError(format_validation_error(error, ExamplesConfig)) from error

@@ -23,6 +23,7 @@ _MAX_ERRORS = 5
 _DROPPED = "rows-dropped-"
 
 
+@options.use_option_names(options.TASK_FILE_OPTIONS)
 def predict(
     model: Annotated[
         str,

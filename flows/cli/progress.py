@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import sys
 import threading
-from typing import Any, TextIO
+from typing import TextIO
 
 from rich.text import Text
 
 from flows.cli.console import echo
 from flows.cli.tables import as_text, console_for, is_terminal
 from flows.formatting import format_duration
-from flows.run.events import Event, RunStarted, StepFailed, StepFinished
-from flows.run.log_lines import event_lines, result_summary, warning_lines
+from flows.run.events import Event, RunFinished, RunStarted, StepFailed, StepFinished
+from flows.run.log_lines import event_lines, result_summary
 from model.monitoring.formatting import format_rounded_duration
-
-_CLEAR_LINE, _CLEAR_BELOW = "\r\x1b[K", "\x1b[J"
+from pipelines.terminal import lines_above_bars
 
 
 class StepPrinter:
@@ -26,46 +25,92 @@ class StepPrinter:
         self._as_json = as_json
         self._estimates: dict[str, float] = {}
         self._built_seconds: list[float] = []
+        self._cached: list[StepFinished] = []
         self._lock = threading.Lock()
 
     def on_event(self, event: Event) -> None:
-        """Print an event."""
-        if isinstance(event, RunStarted):
-            for step in event.run.planned:
-                if step.state == "cached":
-                    self._estimates[step.label] = 0.0
-                elif step.estimate is not None and step.estimate.seconds is not None:
-                    self._estimates[step.label] = step.estimate.seconds
-        is_failure = False
-        if isinstance(event, StepFailed) and event.retry_delay is None:
-            is_failure = True
-            event.error.__dict__["printed_label"] = event.step.label
-        stream = sys.stderr if self._as_json or is_failure else sys.stdout
+        """Print an event. Consecutive cached steps are one line."""
         with self._lock:
-            if not is_terminal(stream):
-                for line in event_lines(event):
-                    echo(line, err=stream is sys.stderr)
-                return
+            match event:
+                case RunStarted():
+                    self._estimate_steps(event)
+                case StepFinished(result=result) if result.was_cached:
+                    self._cached.append(event)
+                    return
+                case StepFailed(step=step, error=error, retry_delay=None):
+                    error.__dict__["printed_label"] = step.label
+            lines = event_lines(event)
+            if lines or isinstance(event, RunFinished):
+                self._print_cached()
             if isinstance(event, StepFinished):
-                _print_above_bars(stream, self._row(event), no_wrap=True, overflow="ellipsis")
-                texts = [as_text(line, "yellow") for line in warning_lines(event.result)]
+                self._print_step(event, lines)
             else:
-                texts = [as_text(line, "red" if is_failure else "") for line in event_lines(event)]
-            for text in texts:
-                _print_above_bars(stream, text, soft_wrap=True)
+                is_failure = isinstance(event, StepFailed) and event.retry_delay is None
+                self._print_lines(lines, is_failure=is_failure)
+
+    def _estimate_steps(self, event: RunStarted) -> None:
+        for step in event.run.planned:
+            if step.state == "cached":
+                self._estimates[step.label] = 0.0
+            elif step.estimate is not None and step.estimate.seconds is not None:
+                self._estimates[step.label] = step.estimate.seconds
+
+    def _print_cached(self) -> None:
+        """Print the cached steps since the last printed line."""
+        if len(self._cached) == 1:
+            self._print_step(self._cached[0], event_lines(self._cached[0]))
+        elif self._cached:
+            label = f"{len(self._cached):,} steps"
+            row = Text.assemble(*self._row_start(self._cached[-1], label, "cached", "dim"))
+            self._print_row(row, f"{label:<28}  cached")
+        self._cached.clear()
+
+    def _print_step(self, event: StepFinished, lines: list[str]) -> None:
+        """Print the row of a step, or outside a terminal its first line, then its warnings."""
+        self._print_row(self._row(event), lines[0])
+        self._print_lines(lines[1:], style="yellow")
+
+    def _print_row(self, row: Text, line: str) -> None:
+        stream = self._stream()
+        if is_terminal(stream):
+            with lines_above_bars(stream):
+                console_for(stream).print(row, no_wrap=True, overflow="ellipsis")
+        else:
+            echo(line, err=stream is sys.stderr)
+
+    def _print_lines(self, lines: list[str], *, style: str = "", is_failure: bool = False) -> None:
+        stream = self._stream(is_failure=is_failure)
+        for line in lines:
+            if is_terminal(stream):
+                with lines_above_bars(stream):
+                    text = as_text(line, "red" if is_failure else style)
+                    console_for(stream).print(text, soft_wrap=True)
+            else:
+                echo(line, err=stream is sys.stderr)
+
+    def _stream(self, *, is_failure: bool = False) -> TextIO:
+        return sys.stderr if self._as_json or is_failure else sys.stdout
 
     def _row(self, event: StepFinished) -> Text:
-        result, total = event.result, len(event.run.by_label)
+        result = event.result
+        state, style = "cached", "dim"
         if not result.was_cached:
             self._built_seconds.append(result.seconds)
-        state = "cached" if result.was_cached else f"built {format_duration(result.seconds)}"
+            state, style = f"built {format_duration(result.seconds)}", "green"
         return Text.assemble(
-            as_text(f"{total - len(event.remaining):>{len(str(total))}} of {total}  ", "dim"),
-            as_text(f"{result.label:<28}  ", "bold"),
-            as_text(f"{state:<16}  ", "dim" if result.was_cached else "green"),
+            *self._row_start(event, result.label, state, style),
             as_text(self._time_left(event), "cyan"),
             as_text(result_summary(result)),
         )
+
+    def _row_start(self, event: StepFinished, label: str, state: str, style: str) -> list[Text]:
+        """Return the columns that all rows have, with the number of finished steps."""
+        total = len(event.run.by_label)
+        return [
+            as_text(f"{total - len(event.remaining):>{len(str(total))}} of {total}  ", "dim"),
+            as_text(f"{label:<28}  ", "bold"),
+            as_text(f"{state:<16}  ", style),
+        ]
 
     def _time_left(self, event: StepFinished) -> str:
         """Return the estimated time of the remaining steps, "" before this run built a step.
@@ -78,11 +123,3 @@ class StepPrinter:
         seconds = [self._estimates.get(label, average) for label in event.remaining]
         longest = max(sum(seconds) / event.run.max_parallel, *seconds)
         return f"about {format_rounded_duration(longest)} left  "
-
-
-def _print_above_bars(stream: TextIO, text: Text, **layout: Any) -> None:
-    """Print a line where progress bars can be, which are drawn again below it."""
-    stream.write(_CLEAR_LINE)
-    console_for(stream).print(text, **layout)
-    stream.write(_CLEAR_BELOW)
-    stream.flush()

@@ -27,22 +27,24 @@ from flows.quickstart.recipe_proposal import (
     recipe_name,
     this_machine,
     write_recipe,
+    written_budget,
 )
-from flows.recipes.loader import default_store, load_recipe
+from flows.recipes.loader import load_recipe
 from flows.run.plan import PlannedStep, estimate_run
 from flows.run.preflight import check_disk_space
 from flows.run.run import get_store
 from flows.run.step_execution import StepResult
 from flows.running import run_recipe
+from flows.store.default_store import default_store
 from model.pretrain import STAGE as PRETRAIN
-from schemas.errors import BertloomError
+from schemas.errors import BertloomError, UsageError
 from schemas.recipe import Recipe
 
 _MAX_PROMPTS = 2
 
 
 def quickstart(
-    folder: Annotated[Path, typer.Argument(help="Folder with your texts.")],
+    folder: Annotated[Path, typer.Argument(help="Folder with your texts, or one file.")],
     recipe: Annotated[
         Path | None, typer.Option("--recipe", help="Recipe to write. Default: ./NAME.yaml.")
     ] = None,
@@ -60,26 +62,31 @@ def quickstart(
     Scans the folder, writes a commented recipe, runs it, and fills masks in texts that the model
     has not seen.
     """
+    if not (dry_run or yes or sys.stdin.isatty()):
+        raise UsageError("no terminal to ask in: pass --yes to train, or --dry-run to only plan")
     root = store or default_store()
     scan = scan_folder(folder, store=None if "://" in root else Path(root).absolute())
     name = name or recipe_name(scan.folder)
-    proposal = propose(scan, this_machine(), minutes=minutes, name=name)
+    file = recipe or Path(f"{name}.yaml")
+    budget = written_budget(file)
+    if budget is None:
+        echo("measuring the speed of a training step ...", err=True)
+    proposal = propose(scan, this_machine(), minutes=minutes, name=name, budget=budget)
     print_parts(
         options.relative(str(scan.folder)),
         *scan_lines(scan),
         *(f"  warning   {warning}" for warning in proposal.warnings),
         f"  proposed  {proposal.summary}",
     )
-    file = recipe or Path(f"{name}.yaml")
     loaded, planned = _write_and_plan(proposal, file, store=store)
-    if dry_run or not (yes or not sys.stdin.isatty() or typer.confirm("\nrun it?", default=True)):
+    if dry_run or not (yes or typer.confirm("\nrun it?", default=True)):
         command = f"bertloom run {shlex.quote(str(file))}{options.store_option(loaded.store)}"
         echo(f"\nto run it: {command}")
         return
     check_disk_space(estimate_run(planned), store=loaded.store)
     echo("")
     results = run_recipe(loaded, listeners=[StepPrinter()], engine=engine)
-    _print_results(loaded, results, language=scan.guess.language)
+    _print_results(loaded, results)
 
 
 def _write_and_plan(
@@ -100,7 +107,7 @@ def _write_and_plan(
     return loaded, planned
 
 
-def _print_results(recipe: Recipe, results: Sequence[StepResult], *, language: str) -> None:
+def _print_results(recipe: Recipe, results: Sequence[StepResult]) -> None:
     """Print predictions of the best phase for held-out texts, and how to continue."""
     store = get_store(recipe.store)
     phases = [result for result in results if result.manifest.stage == PRETRAIN.name]
@@ -117,9 +124,7 @@ def _print_results(recipe: Recipe, results: Sequence[StepResult], *, language: s
         [text] = filler.fill([prompt.text])
         for line in (f"\n{prompt.text}", *mask_lines(text), f"  original: {prompt.word}"):
             echo_raw(line)
-    example = '"The capital of [MASK] is"'
-    if language != "en":
-        example = shlex.quote(prompts[0].text if prompts else "... [MASK] ...")
+    example = shlex.quote(prompts[0].text if prompts else "... [MASK] ...")
     echo_raw(f"\ntry it:\n  bertloom fill {example}{options.store_option(recipe.store)}")
     report = options.relative(store.url(f"reports/{recipe.name}.html"))
     echo(f"report: {report}")

@@ -9,6 +9,7 @@ import typer
 
 from flows.cli import options
 from flows.cli.completion import run_names
+from flows.cli.console import write_file
 from flows.cli.tables import print_result
 from flows.lineage.resolve import open_store
 from flows.report.index import write_index
@@ -59,6 +60,6 @@ def report(
         "out": str(out.absolute()) if out is not None else None,
     }
     if out is not None:  # without the link to the page of all runs
-        out.write_text(report_page(opened, record, text=not no_text), encoding="utf-8")
+        write_file(out, report_page(opened, record, text=not no_text))
     line = f"report of run {record.run_id}, {record.state}: {out or url}"
     print_result(data, line, as_json=as_json)

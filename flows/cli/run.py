@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -45,6 +46,7 @@ def run(
     as_json: options.Json = False,
 ) -> None:
     """Run a recipe: build what is not in the store yet."""
+    started = time.monotonic()
     loaded = load_recipe(
         recipe,
         overrides=overrides or (),
@@ -65,20 +67,24 @@ def run(
         engine=engine,
     )
     print_estimate(prepared.planned, store=loaded.store, ignore_disk_space=ignore_disk_space)
-    print_results(loaded, execute_run(prepared), as_json=as_json)
+    results = execute_run(prepared, until=until)
+    print_results(loaded, results, seconds=time.monotonic() - started, as_json=as_json)
 
 
-def print_results(recipe: Recipe, results: Sequence[StepResult], *, as_json: bool = False) -> None:
-    """Print the summary of a run."""
+def print_results(
+    recipe: Recipe, results: Sequence[StepResult], *, seconds: float, as_json: bool = False
+) -> None:
+    """Print the summary of a run that took `seconds` of wall time."""
     store = get_store(recipe.store)
     report = store.url(f"reports/{recipe.name}.html")
     data = {
         "recipe": recipe.name,
         "store": store.root,
         "report": report,
+        "seconds": round(seconds, 3),
         "steps": [_result_json(result) for result in results],
     }
-    parts = summary_parts(results, store=store, recipe=recipe.name, report=report)
+    parts = summary_parts(results, store=store, recipe=recipe.name, report=report, seconds=seconds)
     print_result(data, *parts, as_json=as_json)
 
 

@@ -48,7 +48,7 @@ def runs(
         )
         return
     rows = map(_cells, read_rows(opened))
-    print_parts(table(_HEADER, rows, right=(5, 6, 7), optional=(3, 4, 5, 6, 7), wrap=False))
+    print_parts(table(_HEADER, rows, right=(5, 6, 7), optional=(1, 2, 4, 5, 3, 6, 7), wrap=False))
 
 
 def _cells(row: RunRow) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from flows.cli.console import echo, echo_raw
+from flows.cli.console import echo, echo_raw, write_file
 from flows.recipes.json_schema import SCHEMA_FILE, schema_text
 from schemas.errors import ConfigError
 
@@ -31,7 +31,7 @@ def schema(
     elif output.exists() and not force:
         raise ConfigError(f"{output} exists. Name another file, or pass --force")
     else:
-        output.write_text(text, encoding="utf-8")
+        write_file(output, text)
         echo(f"wrote {output}")
 
 
@@ -39,7 +39,7 @@ def write_schema_next_to(recipe: Path) -> str:
     """Write the schema that a recipe's first line names if it is missing; return a message."""
     file, text = recipe.parent / SCHEMA_FILE, schema_text()
     if not file.exists():
-        file.write_text(text, encoding="utf-8")
+        write_file(file, text)
         return f"wrote {file}, with which editors complete and check the recipe"
     if file.read_bytes() == text.encode():
         return ""

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, TextIO
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -26,8 +27,8 @@ _STYLES = {
 """Style of a cell by its first word."""
 
 _UNLIMITED = 100_000
-_NARROW = 110
-"""Number of columns of the narrowest terminal that shows optional columns."""
+_MIN_LAST = 24
+"""Minimum width of the last column, whose cells wrap or are cut."""
 
 _MAX_FIXED = 27
 """Length of the longest cells that are never wrapped, such as ids of runs."""
@@ -55,7 +56,7 @@ def table(
     rows: Iterable[Sequence[str]],
     *,
     right: Collection[int] = (),
-    optional: Collection[int] = (),
+    optional: Sequence[int] = (),
     wrap: bool = True,
 ) -> Table:
     """Return a table.
@@ -64,21 +65,21 @@ def table(
         header: Title of each column. Empty titles: the table has no header.
         rows: Cells; a row can be shorter than the header.
         right: Indexes of the columns with numbers, which align right.
-        optional: Indexes of the columns that a narrow terminal does not show.
+        optional: Indexes of the columns that a terminal shows only if they fit, the least important
+            one last.
         wrap: Wrap cells that are too long for the terminal. False: cut the last column.
     """
     result = Table(
         box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_header=any(header)
     )
     cells_of_rows = [[*row, *[""] * (len(header) - len(row))] for row in rows]
-    is_narrow = console_for(sys.stdout).width < _NARROW
-    shown = [index for index in range(len(header)) if not (is_narrow and index in optional)]
+    widths = [max(map(cell_len, column)) for column in zip(header, *cells_of_rows, strict=True)]
+    shown = _fitting_columns(widths, optional, console_for(sys.stdout).width)
     for index in shown:
-        width = max((len(row[index]) for row in cells_of_rows), default=0)
         result.add_column(
             as_text(header[index]),
             justify="right" if index in right else "left",
-            no_wrap=index != shown[-1] and (width <= _MAX_FIXED or not wrap),
+            no_wrap=index != shown[-1] and (widths[index] <= _MAX_FIXED or not wrap),
             overflow="fold",
         )
     for row in cells_of_rows:
@@ -87,6 +88,17 @@ def table(
             cells[-1].no_wrap, cells[-1].overflow = True, "ellipsis"
         result.add_row(*cells)
     return result
+
+
+def _fitting_columns(widths: Sequence[int], optional: Sequence[int], available: int) -> list[int]:
+    """Return the indexes of the columns to show, without the optional ones that do not fit."""
+    shown, dropped = list(range(len(widths))), list(optional)
+    while dropped:
+        last = min(widths[shown[-1]], _MIN_LAST)
+        if sum(widths[index] + 2 for index in shown[:-1]) + last <= available:
+            break
+        shown.remove(dropped.pop())
+    return shown
 
 
 def _style(cell: str) -> str:

@@ -113,7 +113,8 @@ def _validate(document: YamlDocument) -> Sources:
     try:
         return Sources.model_validate(document.value or {})
     except ValidationError as error:
-        raise ConfigError(f"{document.where}: {format_validation_error(error)}") from error
+        message = format_validation_error(error, Sources)
+        raise ConfigError(f"{document.where}: {message}") from error
 
 
 def fetch_dataset(

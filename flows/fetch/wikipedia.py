@@ -157,7 +157,7 @@ def _read_status(client: HttpClient, url: str) -> _DumpStatus:
     try:
         return _DumpStatus.model_validate_json(client.read(url))
     except ValidationError as error:
-        raise fetch_error(url, format_validation_error(error)) from error
+        raise fetch_error(url, format_validation_error(error, _DumpStatus)) from error
     except FetchError as error:
         if error.status == 404:
             return _DumpStatus()
@@ -177,5 +177,6 @@ def _list_files(job: _Job, url: str, prefix: str) -> list[RemoteFile]:
     try:
         files = {name: _DumpFile.model_validate(job.files[name]) for name in names}
     except ValidationError as error:
-        raise fetch_error(f"{url}dumpstatus.json", format_validation_error(error)) from error
+        message = format_validation_error(error, _DumpFile)
+        raise fetch_error(f"{url}dumpstatus.json", message) from error
     return [RemoteFile(url + name, name, f.size, "sha1", f.sha1) for name, f in files.items()]

@@ -125,19 +125,21 @@ def upstream_graph(
 
     Args:
         manifests: Artifacts to start from. The last one is the focus.
-        store: Store of all artifacts. A deleted one is a node without a manifest.
+        store: Store of the artifacts, which can refer to other stores. A deleted artifact is a node
+            without a manifest.
         collapse: Merge similar nodes, see `collapsed`.
         file: Raw file to include. It is the focus if there are no manifests.
     """
     graph = _requested(manifests, file)
     digraph, requested = graph.digraph, set(graph.digraph)
-    pending = list(manifests)
-    for manifest in pending:  # grows in the loop
+    pending = [store.artifact(manifest) for manifest in manifests]
+    for artifact in pending:  # grows in the loop
+        manifest = artifact.manifest
         for ref in manifest.inputs:
             if ref.artifact_id not in digraph:
                 try:
-                    upstream = store.manifest(ref.manifest)
-                    node = artifact_node(upstream)
+                    upstream = artifact.store.input(ref)
+                    node = artifact_node(upstream.manifest)
                     pending.append(upstream)
                 except ArtifactNotFoundError:
                     node = Node(
@@ -145,7 +147,7 @@ def upstream_graph(
                     )
                 digraph.add_node(node.id, node=node)
             digraph.add_edge(ref.artifact_id, manifest.artifact_id, name=ref.name)
-        for item in manifest.raw_inputs:
+        for item in _raw_files(manifest):
             digraph.add_node(file_id(item), node=file_node(item))
             digraph.add_edge(file_id(item), manifest.artifact_id, name=item.name)
     return collapsed(graph, keep=requested) if collapse else graph
@@ -210,8 +212,13 @@ def _inputs(manifest: Manifest) -> Iterator[tuple[str, list[str]]]:
         # A checkpoint can be equal to the one that it was trained from: the graph has no cycles.
         is_own = _content_id(ref) == _content_id(manifest)
         yield ref.name, [ref.artifact_id] if is_own else [ref.artifact_id, _content_id(ref)]
-    for item in manifest.raw_inputs:
+    for item in _raw_files(manifest):
         yield item.name, [file_id(item)]
+
+
+def _raw_files(manifest: Manifest) -> Iterator[RawInput]:
+    """Yield the raw files of an artifact that are not files of its inputs."""
+    return (item for item in manifest.raw_inputs if not item.input_name)
 
 
 # Nodes

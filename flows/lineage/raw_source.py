@@ -6,17 +6,18 @@ a sentence.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from pipelines.io.compression import Compression, Damage, compression_of, decompressed
-from pipelines.io.encodings import decode_text
+from pipelines.io.encodings import convert_to_utf8
 from pipelines.io.file_systems import SMALL_READ_AHEAD
-from pipelines.io.lines import is_compressed
+from pipelines.io.lines import read_chunks
 from pipelines.io.raw_files import file_size, open_file
 from pipelines.io.splits import SourceFile
 from pipelines.mediawiki.dumps import (
@@ -30,12 +31,12 @@ from pipelines.mediawiki.dumps import (
     transcode_to_utf8,
 )
 from pipelines.mediawiki.pages import page_url, revision_url
-from pipelines.sources.archives import is_archive, read_members
+from pipelines.sources.archives import Member, is_archive, is_compressed_tar, read_members
 from pipelines.sources.books import MAX_BOOK_BYTES, decode_book, read_book
 from schemas.errors import BertloomError, InputError
 from schemas.manifest import Manifest, RawInput
 
-_MAX_ROW, _MAX_COMPRESSED_ROW = 4 << 20, 1 << 16
+_MAX_ROW, _MAX_STREAM_ROW = 4 << 20, 1 << 16
 _SIGNATURE = 8
 _DIGEST = re.compile(r"~([0-9a-f]{12})\Z")
 _NUMBER = re.compile(r"#\d+\Z")
@@ -73,6 +74,29 @@ def find_raw_file(documents: Manifest, document: Mapping[str, Any]) -> RawInput 
     return max(files, key=common_length, default=None)
 
 
+def find_member(documents: Manifest, raw: RawInput | None, document: Mapping[str, Any]) -> str:
+    """Return the name of a book in its archive, "" for other files.
+
+    The name is without its suffix where only unpacking the whole archive would show it, or if the
+    archive cannot be read.
+    """
+    if raw is None or not is_archive(raw.name) or _kind(documents, document) != "books":
+        return ""
+    stem = document["document_id"].removeprefix(f"{document['source']}:")
+    names = {stem, _DIGEST.sub("", stem)}
+    if not is_compressed_tar(raw.name):
+        file = SourceFile(raw.uri, raw.name, raw.size_bytes, raw.sha256)
+        with contextlib.suppress(BertloomError, OSError):
+            for member, _ in read_members(file, max_bytes=0):
+                if _TXT.sub("", member.name) in names and _is_at(member, document):
+                    return member.name
+    return _DIGEST.sub("", stem)
+
+
+def _is_at(member: Member, document: Mapping[str, Any]) -> bool:
+    return (member.data_start, member.data_end) == (document["byte_start"], document["byte_end"])
+
+
 def web_urls(raw: RawInput | None, document: Mapping[str, Any]) -> tuple[str, str]:
     """Return the URLs of a document's wiki page and of its revision; "" if unknown."""
     page_id = document["page_id"]
@@ -94,16 +118,19 @@ def read_raw(documents: Manifest, raw: RawInput | None, document: Mapping[str, A
     """Return a row of the documents table as its raw file has it, or the reason why it cannot."""
     if raw is None:
         return RawText("", problem="The manifest does not list the raw file.")
-    sources = documents.config.get("sources", ())
-    kinds = {source.get("name"): source.get("kind") for source in sources}
-    read = {"wikipedia": _read_page, "books": _read_book}.get(
-        kinds.get(document["source"], ""), _read_row
-    )
+    readers = {"wikipedia": _read_page, "books": _read_book}
+    read = readers.get(_kind(documents, document), _read_row)
     try:
         _check_size(raw)
         return read(raw, document)
     except (BertloomError, OSError, ValueError) as error:
         return RawText("", problem=f"The raw file cannot be read: {error}", is_final=False)
+
+
+def _kind(documents: Manifest, document: Mapping[str, Any]) -> str:
+    """Return the kind of a document's source, "" if the configuration does not name the source."""
+    sources = documents.config.get("sources", ())
+    return next((s.get("kind", "") for s in sources if s.get("name") == document["source"]), "")
 
 
 def _check_size(raw: RawInput) -> None:
@@ -192,26 +219,27 @@ def _decode_book(name: str, data: bytes, document: Mapping[str, Any]) -> RawText
 def _read_row(raw: RawInput, document: Mapping[str, Any]) -> RawText:
     if raw.name.lower().endswith((".parquet", ".pq")) or is_archive(raw.name):
         return RawText("", raw.name, "Rows of tables and lines of archives are not shown.")
-    if is_compressed(SourceFile(raw.uri, raw.name, raw.size_bytes, raw.sha256)):
-        position = document["document_id"].rpartition(":")[2].partition("#")[0]
-        if not position.isdigit():
-            return RawText("", problem="The id does not have the position in the compressed file.")
-        return RawText(_decompress(raw, int(position)))
+    file = SourceFile(raw.uri, raw.name, raw.size_bytes, raw.sha256)
     start, end = document["byte_start"], document["byte_end"]
-    with open_file(raw.uri, start=start) as source:
-        data = source.read(min(end - start, _MAX_ROW))
-    decoded = decode_text(data)
-    return RawText(decoded.text if decoded else data.decode("utf-8", "replace"))
+    if (start, end) != (0, raw.size_bytes):
+        data = _take(read_chunks(file, start=start), 0, min(end - start, _MAX_ROW))
+        return RawText(data.decode("utf-8", "replace"))
+    # Offsets are those of the decompressed text in UTF-8.
+    position = document["document_id"].rpartition(":")[2].partition("#")[0]
+    if not position.isdigit():
+        return RawText("", problem="The id does not have the position in the file.")
+    chunks = convert_to_utf8(read_chunks(file), lambda _: None)
+    text = _take(chunks, int(position), _MAX_STREAM_ROW).decode("utf-8", "ignore")
+    return RawText(text.removeprefix("\ufeff"))
 
 
-def _decompress(raw: RawInput, start: int) -> str:
-    """Return the text from a position in the decompressed file on."""
-    position, text = 0, b""
-    with open_file(raw.uri) as source:
-        compression = compression_of(source.read(_SIGNATURE), name=raw.uri)
-        for chunk in decompressed(source, compression, start=0, end=raw.size_bytes):
-            if isinstance(chunk, Damage) or len(text) > _MAX_COMPRESSED_ROW:
+def _take(chunks: Generator[bytes, None, None], start: int, size: int) -> bytes:
+    """Return up to `size` bytes of a stream, from byte `start` on."""
+    position, taken = 0, b""
+    with contextlib.closing(chunks):
+        for chunk in chunks:
+            taken += chunk[max(0, start - position) :][: size - len(taken)]
+            position += len(chunk)
+            if len(taken) == size:
                 break
-            text += chunk.data[max(0, start - position) :]
-            position += len(chunk.data)
-    return text[:_MAX_COMPRESSED_ROW].decode("utf-8", "ignore")
+    return taken

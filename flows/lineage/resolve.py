@@ -12,16 +12,16 @@ from pathlib import Path
 
 from flows.formatting import format_statistic
 from flows.nested_values import numeric_leaves
-from flows.recipes.loader import default_store
 from flows.run.stages import get_stage
 from flows.store.artifact import Artifact
+from flows.store.artifact_paths import artifact_of_path, stored_name
 from flows.store.artifacts import ArtifactStore
+from flows.store.default_store import default_store
 from flows.store.pointers import Pointer
 from flows.store.runs import RunRecord, StepRecord, read_run, run_ids
 from model.monitoring.summaries import score_cut
-from pipelines.io.file_systems import file_system, protocols_of
 from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError, ConfigError
-from schemas.manifest import FileEntry, Manifest, RawInput
+from schemas.manifest import FileEntry, InputRef, Manifest, RawInput
 from schemas.redaction import public_address
 from schemas.trial_names import entry_label
 
@@ -119,14 +119,34 @@ def newest_run(store: ArtifactStore) -> RunRecord | None:
 def published_manifests(store: ArtifactStore) -> Iterator[Manifest]:
     """Yield the manifest of every published artifact, oldest first.
 
+    The artifacts of other stores that an artifact was built from come before it, each once.
+
     Raises:
         ArtifactCorruptError: A manifest is corrupt.
     """
     pointers = sorted(store.pointers(), key=lambda pointer: (pointer.committed, pointer.manifest))
+    seen: set[str] = set()
     for manifest in store.manifests(pointer.manifest for pointer in pointers).values():
         if isinstance(manifest, ArtifactCorruptError):
             raise manifest
+        for ref in manifest.inputs:
+            if ref.store:
+                yield from _upstream_manifests(ref, store, seen)
         yield manifest
+
+
+def _upstream_manifests(ref: InputRef, store: ArtifactStore, seen: set[str]) -> Iterator[Manifest]:
+    """Yield an input and everything that it was built from, inputs first, each once."""
+    if ref.artifact_id in seen:
+        return
+    seen.add(ref.artifact_id)
+    try:
+        artifact = store.input(ref)
+    except ArtifactNotFoundError:
+        return
+    for upstream in artifact.manifest.inputs:
+        yield from _upstream_manifests(upstream, artifact.store, seen)
+    yield artifact.manifest
 
 
 # Artifacts
@@ -144,11 +164,17 @@ def open_store(root: str | None) -> ArtifactStore:
 def open_artifact(name: str, store: str | None) -> Artifact:
     """Return the artifact with a name, path or URL; a path needs no store.
 
+    Args:
+        name: Name as for `resolve`, or `STORE/NAME`: the folder or URL of another store before it.
+        store: Store to search. None: the default one.
+
     Raises:
         ArtifactNotFoundError: There is no store, or none or more than one artifact has the name.
     """
     if (artifact := artifact_of_path(name)) is not None:
         return artifact
+    if "/" in name and (stored := stored_name(name)) is not None:
+        return stored.store.artifact(resolve(stored.name, store=stored.store))
     opened = open_store(store)
     return opened.artifact(resolve(name, store=opened))
 
@@ -233,28 +259,6 @@ def _suggest(text: str, known: Iterable[str]) -> str:
     similar = sorted(difflib.get_close_matches(text, labels, n=_MAX_SUGGESTIONS, cutoff=0))
     more = f" and {len(labels) - len(similar)} more" if len(labels) > len(similar) else ""
     return f"{hint}Expected one of {', '.join(similar) or 'no names'}{more}"
-
-
-def artifact_of_path(text: str) -> Artifact | None:
-    """Return the artifact with a path or URL: of its folder, manifest or file. None for others.
-
-    Raises:
-        ArtifactCorruptError: Its manifest is corrupt.
-    """
-    try:
-        fs, path = file_system(text)
-    except (ValueError, ImportError):
-        return None
-    folder = str(path).rstrip("/")
-    # Artifacts have at most four levels: the folder, `data`, a folder in it, and a file.
-    for _ in range(4):
-        root, *parts = folder.rsplit("/artifacts/", 1)
-        if parts and fs.isfile(f"{folder}/manifest.json") and fs.isfile(f"{root}/FORMAT.json"):
-            is_local = "file" in protocols_of(fs)
-            store = ArtifactStore(root if is_local else str(fs.unstrip_protocol(root)))
-            return store.artifact(store.read_manifest(f"artifacts/{parts[0]}/manifest.json"))
-        folder = folder.rpartition("/")[0]
-    return None
 
 
 def artifact_of_file(path: str) -> tuple[Artifact, FileEntry] | None:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow.compute as pc
 
 from flows.formatting import align_columns
-from flows.lineage.raw_source import RawText, find_raw_file, read_raw, web_urls
+from flows.lineage.raw_source import RawText, find_member, find_raw_file, read_raw, web_urls
 from flows.lineage.shards import Shard, at_row, read_row, rows_with, table_name
 from flows.lineage.text_formats import one_line
 from flows.store.artifact import Artifact
@@ -53,6 +53,8 @@ class DocumentTrace:
     Attributes:
         source: Name of the source in the recipe.
         raw_file: Raw file; None if the manifest does not list it.
+        member: Name of a book in the archive `raw_file`, see `raw_source.find_member`; "" for other
+            documents.
         byte_start, byte_end: Position of the document's stream or member in the file as stored.
         page_id: Number of the MediaWiki page; None for other sources.
         document, tokens: Its rows. `tokens` is None if the trace started at the document.
@@ -68,6 +70,7 @@ class DocumentTrace:
     title: str
     raw_file: RawInput | None
     file_sha256: str
+    member: str
     byte_start: int
     byte_end: int
     page_id: int | None
@@ -81,6 +84,13 @@ class DocumentTrace:
     revision_url: str = ""
     raw: RawText | None = None
 
+    def _bytes(self) -> str:
+        """Return the position in the file; "" for a member that has none of its own."""
+        archive = self.raw_file if self.member else None
+        if archive and (self.byte_start, self.byte_end) == (0, archive.size_bytes):
+            return ""
+        return f"{self.byte_start:,} to {self.byte_end:,} of the file as stored"
+
     def lines(self) -> list[str]:
         """Return the source of the document as aligned lines of text."""
         file, page = self.raw_file, f"{self.page_id}, revision {self.revision_id}, {self.timestamp}"
@@ -92,11 +102,11 @@ class DocumentTrace:
             "url": self.page_url,
             "revision": self.revision_url,
             "file": file.uri if file else "not listed by the manifest",
-            "sha256": self.file_sha256,
+            "member": self.member or (self.raw.member if self.raw else ""),
+            "sha256": f"{self.file_sha256}{' (whole archive)' if self.member else ''}",
             "verified": file.checksum.replace(":", " ", 1) if file else "",
             "believed": file.trusted_checksum_file if file else "",
-            "member": self.raw.member if self.raw else "",
-            "bytes": f"{self.byte_start:,} to {self.byte_end:,} of the file as stored",
+            "bytes": self._bytes(),
             "sentences": " to ".join(
                 f"{number:,}" for number in dict.fromkeys(self.sentences or ())
             ),
@@ -233,15 +243,20 @@ def _trace_document(documents: Artifact, entry: FileEntry, row: int, *, raw: boo
     document = read_row(documents.table([entry.path]), row)
     file = find_raw_file(documents.manifest, document)
     page_url, revision_url = web_urls(file, document)
+    raw_text = read_raw(documents.manifest, file, document) if raw else None
+    member = find_member(documents.manifest, file, document)
+    if member and raw_text is not None:
+        member = raw_text.member or member
     return DocumentTrace(
         **{name: document[name] for name in _DOCUMENT_COLUMNS},
         raw_file=file,
         file_sha256=document["file"],
+        member=member,
         document=ShardRow(artifact_id=documents.manifest.artifact_id, shard=entry.path, row=row),
         text=tuple(document["sentences"][:_MAX_SENTENCES]),
         page_url=page_url,
         revision_url=revision_url,
-        raw=read_raw(documents.manifest, file, document) if raw else None,
+        raw=raw_text,
     )
 
 

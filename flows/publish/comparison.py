@@ -9,7 +9,14 @@ from typing import Any, NamedTuple
 from flows.formatting import align_columns
 from flows.record_counts import record_counts
 from flows.run.cache_keys import describe_changes
-from pipelines import build_documents, build_instances, build_tokens, build_vocabulary
+from pipelines import (
+    build_documents,
+    build_instances,
+    build_tokens,
+    build_vocabulary,
+    find_contamination,
+    find_near_duplicates,
+)
 from schemas.manifest import Manifest
 from schemas.publish_configs import ChangeLimits
 
@@ -26,11 +33,14 @@ _COUNTERS: dict[str, dict[str, str]] = {
         "words": "",
         "duplicates-same-text": "",
     },
+    find_near_duplicates.STAGE.name: {"documents-dropped-near-duplicate": ""},
+    find_contamination.STAGE.name: {"documents-to-exclude": ""},
     VOCABULARY: {"vocabulary-size": ""},
     TOKENS: {"documents-kept": "documents", "tokens": "tokens"},
     INSTANCES: {"instances": "instances", "held-out-instances": ""},
 }
-"""Compared counters of each stage, with their name in `ChangeLimits`; "" for no limit."""
+"""Compared counters of stages, with their name in `ChangeLimits`; "" for no limit. Of other stages,
+only the rates of dropped records are compared."""
 
 _DUMP_NAME = re.compile(r"^([a-z][a-z0-9_]*)-(\d{8})-")
 _HEADER = ("step", "metric", "published", "new", "change", "allowed", "")
@@ -145,7 +155,7 @@ def _count_rows(
     label: str, new: Mapping[str, int], old: Mapping[str, int], *, limits: ChangeLimits
 ) -> Iterator[Row]:
     """Yield the counters of a step, each followed by those of several sources."""
-    for name, limit in _COUNTERS[label.partition(".")[0]].items():
+    for name, limit in _COUNTERS.get(label.partition(".")[0], {}).items():
         allowed = None
         if limit:
             down, up = f"max_{limit}_decrease", f"max_{limit}_increase"

@@ -3,8 +3,8 @@
     NAME/20261001    a version: points to the tokens, its parts to every step of the corpus
     NAME/latest      the same record, and the only ref that moves
 
-The version is written before `latest` moves, so that garbage collection always reaches what was
-published.
+Older versions than the newest `keep_versions` lose their ref. The version is written before
+`latest` moves, so that garbage collection always reaches what was published.
 """
 
 from __future__ import annotations
@@ -100,9 +100,9 @@ def publish(
 ) -> Publication:
     """Move `NAME/latest` to a corpus.
 
-    If another publisher moves it at the same time, the corpus is compared again with that one. The
-    version is named by the date of the dump, or by the newest run that built a step if there is no
-    single date or the name is taken.
+    If another publisher moves it at the same time, the corpus is compared again with that one.
+    Refs of versions beyond `keep_versions` are deleted. The version is named by the date of the
+    dump, or by the newest run that built a step if there is no single date or the name is taken.
 
     Args:
         recipe: Recipe with the name and the limits.
@@ -140,6 +140,7 @@ def publish(
             return result
         version = _write_version(store, config.name, pointer, corpus=corpus)
         if _move(store, latest, pointer, expected=old):
+            _delete_old_versions(store, config)
             return result._replace(version_ref=version, outcome="published")
 
 
@@ -300,6 +301,15 @@ def _write_version(store: ArtifactStore, name: str, pointer: Pointer, *, corpus:
         if existing is not None and existing.parts == pointer.parts:
             return ref
     raise PublishError(f"{name}: all of {', '.join(candidates)} are taken. Delete a ref")
+
+
+def _delete_old_versions(store: ArtifactStore, config: PublishConfig) -> None:
+    """Delete the refs of all versions but the newest `keep_versions` and the published one."""
+    latest = store.ref(f"{config.name}/{LATEST}")
+    versions = sorted(list_versions(store, config.name), key=lambda item: item[1].committed)
+    for ref, pointer in versions[: -config.keep_versions]:
+        if latest is None or pointer.parts != latest.parts:
+            store.delete_ref(ref, expected=pointer)
 
 
 def _limit_error(

@@ -6,11 +6,9 @@ result is the same for each scan of an unchanged folder.
 
 from __future__ import annotations
 
-import codecs
 import contextlib
 import glob
 import json
-import os
 import re
 import statistics
 from collections import Counter, defaultdict
@@ -24,14 +22,14 @@ from fsspec.utils import infer_compression
 
 from flows.formatting import format_bytes, format_count
 from flows.quickstart.language_detection import Guess, guess_language
-from pipelines.io.encodings import decode_text
-from pipelines.io.local_files import check_regular
+from pipelines.io.encodings import detect_encoding
+from pipelines.io.local_files import walk_folder
 from pipelines.io.splits import SourceFile
 from pipelines.sources.archives import read_members
-from schemas.errors import ConfigError, CorruptInputError, MissingInputError
+from schemas.errors import CorruptInputError, MissingInputError
 
 _ENDINGS = {
-    "archive": r"\.(zip|tar(\.(gz|bz2|xz|zst))?|tgz|tbz2|txz)$",
+    "archive": r"\.(zip|tar(\.(gz|bz2|xz|zst))?|tgz|tbz2|txz|tzst)$",
     "dump": r"\.xml(-p\d+p\d+)?(\.(bz2|gz|zst))?$",
     "text": r"\.txt(\.(gz|bz2|zst))?$",
     "markdown": r"\.(md|markdown|rst)$",
@@ -52,8 +50,11 @@ _DUMP_TEXT_RATIO = 0.3
 
 _GUTENBERG = re.compile(r"\*\*\* ?START OF (?:THE|THIS) PROJECT GUTENBERG", re.IGNORECASE)
 _EMPTY = "empty file"
-_LONG_FILE_BYTES, _MANY_FILES = 1 << 16, 20
-_WIDE_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)
+_MANY_FILES = 20
+_SENTENCE_END = re.compile(
+    r"[.!?\u2026\u3002\uff01\uff1f\u0964\u061f\u06d4][\"')\]\u201d\u2019\u00bb\u300d\u300f]*$"
+)
+"""Mark at the end of a sentence, with closing quotes, of several scripts."""
 
 
 class FileGroup(NamedTuple):
@@ -107,7 +108,7 @@ class _File(NamedTuple):
     @property
     def plain_size(self) -> int:
         """Approximate size without compression."""
-        return int(self.size * _EXPANSION.get(self.path.suffix, 1.0))
+        return int(self.size * _EXPANSION.get(self.path.suffix.lower(), 1.0))
 
 
 class _Scan(NamedTuple):
@@ -124,26 +125,27 @@ class _Scan(NamedTuple):
 
 
 def scan_folder(folder: Path, *, store: Path | None = None) -> FolderScan:
-    """Scan a folder.
+    """Scan a folder, or one file.
 
     Args:
-        folder: Folder with texts.
+        folder: Folder with texts, or a file of them.
         store: Absolute path of the run's artifact store, which is skipped.
 
     Raises:
         MissingInputError: The folder does not exist or has no readable file.
-        ConfigError: It is a file.
     """
     folder = folder.expanduser()
     folder = folder.resolve() if ".." in folder.parts else folder.absolute()
-    if folder.is_file():
-        raise ConfigError(f"{folder}: expected a folder, got a file. Pass the folder of your texts")
-    if not folder.is_dir():
-        raise MissingInputError(f"{folder}: no such folder. Pass the folder of your texts")
+    if not folder.exists():
+        raise MissingInputError(f"{folder}: no such folder or file. Pass the folder of your texts")
     scan = _Scan(set(), [], Counter())
     by_format = defaultdict[str, list[_File]](list)
-    for path in _walk(folder, store, scan.ignored):
-        matches = ((key, re.search(pattern, path.name)) for key, pattern in _ENDINGS.items())
+    if folder.is_file():
+        scan.mixed.add(folder.parent)  # its neighbors are not read
+    for path in [folder] if folder.is_file() else _walk(folder, store, scan.ignored):
+        matches = (
+            (key, re.search(pattern, path.name, re.IGNORECASE)) for key, pattern in _ENDINGS.items()
+        )
         file_format, ending = next(((key, match[0]) for key, match in matches if match), ("", ""))
         if reason := _find_problem(path, file_format):
             scan.ignored[reason] += 1
@@ -151,12 +153,14 @@ def scan_folder(folder: Path, *, store: Path | None = None) -> FolderScan:
                 scan.mixed.add(path.parent)
         else:
             by_format[file_format].append(_File(path, ending, path.stat().st_size))
+            if path.is_symlink():  # it may lead out of the folder of a pattern
+                scan.mixed.add(path.parent)
     groups = [
         group
         for file_format, files in sorted(by_format.items())
         if (group := _GROUPERS[file_format](files, scan)) is not None
     ]
-    ignored, sample = tuple(scan.ignored.most_common()), "\n".join(scan.samples)
+    ignored, sample = tuple((+scan.ignored).most_common()), "\n".join(scan.samples)
     if not groups:
         reasons = "; ".join(_pluralize(*item) for item in ignored) or "no file"
         raise MissingInputError(
@@ -174,31 +178,45 @@ def scan_lines(scan: FolderScan) -> Iterator[str]:
             parts.append(f"about {format_count(group.documents, 'document')}")
         parts.append(f"about {format_bytes(group.text_bytes)} of text")
         yield f"  read      {', '.join(parts)}"
+        yield f"  document  {_describe_document(group)}"
     for reason, count in scan.ignored:
         yield f"  ignored   {_pluralize(reason, count)}"
     hint = "" if scan.guess.is_sure else " (not detected; set `language` in the recipe)"
     yield f"  language  {scan.guess.language}{hint}"
 
 
+def _describe_document(group: FileGroup) -> str:
+    """Return what one document of a group is, for the terminal."""
+    if group.kind == "wikipedia":
+        return "one page"
+    if group.kind == "books":
+        return "one book"
+    if "text_column" in group.fields:
+        return "one row"
+    unit = {"blank-line": "text between blank lines", "file": "one file"}
+    text = unit[group.fields["document_delimiter"]]
+    limit = group.fields.get("max_document_bytes")
+    cut = f", cut after {format_bytes(limit)}" if limit else ""
+    return f"{text}{cut} (to change it, edit document_delimiter in the recipe)"
+
+
 def _pluralize(text: str, count: int) -> str:
     """Return a count with the first noun of a text: "3 .pdf files: convert to .txt first"."""
-    plural = re.sub(r"(?<![\w.])(file|folder|dump|archive)\b", r"\1s", text, count=1)
+    plural = re.sub(r"(?<![\w.])(file|folder|link|pipe|dump|archive)\b", r"\1s", text, count=1)
     return f"{count:,} {text if count == 1 else plural}"
 
 
 def _walk(folder: Path, store: Path | None, ignored: Counter[str]) -> Iterator[Path]:
-    """Yield the files in a folder, without hidden ones and those of artifact stores."""
-    denied = "folder: no permission to read it"
-    for name, folders, names in os.walk(folder, onerror=lambda _: ignored.update([denied])):
-        if Path(name) == store or ("FORMAT.json" in names and "artifacts" in folders):
-            ignored["folder: artifact store of bertloom"] += 1
-            folders.clear()
-            continue
-        folders[:] = sorted(each for each in folders if not each.startswith("."))
-        visible = sorted(each for each in names if not each.startswith("."))
-        if hidden := len(names) - len(visible):
-            ignored["hidden file"] += hidden
-        yield from (Path(name, each) for each in visible)
+    """Yield the files in a folder, as a run finds them, without those of artifact stores."""
+
+    def enters(inner: Path) -> bool:
+        is_store = inner == store or (
+            (inner / "FORMAT.json").exists() and (inner / "artifacts").is_dir()
+        )
+        ignored["folder: artifact store of bertloom"] += is_store
+        return not is_store
+
+    yield from map(Path, walk_folder(folder, ignored, enters=enters))
 
 
 def _find_problem(path: Path, file_format: str) -> str:
@@ -210,15 +228,12 @@ def _find_problem(path: Path, file_format: str) -> str:
         return ".txt file: index or checksums of a dump"
     try:
         path.name.encode()
-        check_regular(path)
         with path.open("rb") as stream:
             head = stream.read(4)
     except (OSError, UnicodeEncodeError):
-        return "file: not a readable regular file, or its name is not UTF-8"
+        return "file: no permission to read it, or its name is not UTF-8"
     if not head:
         return _EMPTY
-    if file_format in ("text", "markdown", "json") and head.startswith(_WIDE_MARKS):
-        return "text file: UTF-16 or UTF-32, convert to UTF-8 first (`iconv`)"
     return ""
 
 
@@ -283,20 +298,26 @@ def _group_documents(
         return None
     scan.samples.extend(heads)
     text_bytes = sum(file.plain_size for file in files)
-    delimiter, documents = "file", len(files)
-    is_long = statistics.median(file.size for file in files) >= _LONG_FILE_BYTES
-    if len(files) < _MANY_FILES or is_long:
-        ratios = {
-            name: statistics.mean(head.count(mark) / len(head) for head in heads)
-            for name, mark in (("blank-line", "\n\n"), ("line", "\n"))
-        }
-        delimiter = next((name for name, ratio in ratios.items() if ratio), "file")
-        documents = max(len(files), int(ratios.get(delimiter, 0) * text_bytes))
-    fields: dict[str, Any] = {"name": name, "paths": paths, "document_delimiter": delimiter}
-    if documents < _MANY_FILES:  # split them, so that some documents can be held out
+    fields: dict[str, Any] = {"name": name, "paths": paths, "document_delimiter": "file"}
+    documents = len(files)
+    if 2 * sum(map(_has_one_sentence_per_line, heads)) > len(heads):
+        fields["document_delimiter"] = "blank-line"
+        share = statistics.mean(head.count("\n\n") / len(head) for head in heads)
+        documents = max(documents, int(share * text_bytes))
+    if documents < _MANY_FILES:  # cut them, so that some documents can be held out
         fields["max_document_bytes"] = max(2048, text_bytes // 100)
         documents = max(documents, text_bytes // fields["max_document_bytes"])
     return _group("text", title, files, fields, documents=documents)
+
+
+def _has_one_sentence_per_line(text: str) -> bool:
+    """Return whether a text has the form of Google's BERT: blank lines between documents, and one
+    sentence per line. Blank lines of other texts are between paragraphs."""
+    blocks = [block.split("\n") for block in text.split("\n\n")[:-1] if block.strip()]
+    lines = [line.rstrip() for block in blocks for line in block]
+    if len(lines) < 3 * len(blocks) or not blocks:
+        return False
+    return sum(bool(_SENTENCE_END.search(line)) for line in lines) > 0.9 * len(lines)
 
 
 def _group_tables(files: list[_File], scan: _Scan, *, name: str, title: str) -> FileGroup | None:
@@ -395,12 +416,13 @@ def _head(path: Path, size: int) -> bytes:
 
 
 def _decode(data: bytes) -> str:
-    """Return the text of the first bytes of a file, whose last character can be cut."""
-    try:
-        return codecs.getincrementaldecoder("utf-8-sig")().decode(data)
-    except UnicodeDecodeError:
-        text = decode_text(data)
-        return text.text if text is not None else ""
+    """Return the text of the first bytes of a file, whose last character can be cut.
+
+    Lines end with a line feed. "" if the bytes are no text.
+    """
+    encoding = detect_encoding(data)
+    text = data.decode(encoding, "ignore").removeprefix("\ufeff") if encoding else ""
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _archive_head(path: Path) -> str:
@@ -408,6 +430,6 @@ def _archive_head(path: Path) -> str:
     file = SourceFile(uri=str(path), name=path.name, size=path.stat().st_size, sha256="")
     with contextlib.suppress(CorruptInputError):
         for member, stream in read_members(file, max_bytes=1 << 26):
-            if stream is not None and member.name.endswith(".txt"):
+            if stream is not None and member.name.lower().endswith(".txt"):
                 return _decode(stream.read(_HEAD_BYTES))
     return ""

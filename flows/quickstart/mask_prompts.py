@@ -35,11 +35,11 @@ def held_out_prompts(checkpoint: Artifact, *, limit: int) -> list[MaskPrompt]:
         limit: Maximum number of prompts.
     """
     instances = checkpoint.input("instances")
-    if instances is None:
+    rows = _held_out_rows(instances) if instances is not None else []
+    if not rows:
         return []
     with checkpoint.open(TOKENIZER_FILE) as source:
         tokenizer = Tokenizer.from_str(source.read().decode())
-    rows = _held_out_rows(instances)
     frequency = Counter(tokenizer.id_to_token(token) for ids in rows for token in ids)
     prompts = [prompt for ids in rows if (prompt := _mask_word(ids, tokenizer)) is not None]
     by_word = {prompt.word: prompt for prompt in reversed(prompts)}

@@ -10,8 +10,9 @@ import json
 import os
 import re
 import unicodedata
+from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jinja2
 
@@ -19,12 +20,20 @@ from flows.formatting import format_bytes, format_count
 from flows.quickstart.folder_scan import FileGroup, FolderScan
 from flows.quickstart.vocab_size import choose_vocab_size
 from flows.recipes.json_schema import MODELINE
-from schemas.errors import ConfigError
+from flows.recipes.safe_yaml import parse_yaml, read_yaml
+from schemas.errors import BertloomError, ConfigError
+from schemas.model_configs import PretrainConfig
 
 MIN_TEXT_BYTES = 40_000
 SMALL_TEXT_BYTES = 300_000
 _SHORT_RATIO = 0.8
 """Fraction of the training time for short sequences."""
+
+_SHORT_LENGTH, _LONG_LENGTH = 32, 64
+"""Tokens of a sequence in each phase."""
+
+_MEASURED_SECONDS = 1.5
+"""Time for which the speed of each phase is measured."""
 
 _BYTES_PER_TOKEN = 4.2
 _TOKENS_PER_CORE_SECOND, _TOKENS_PER_GPU_SECOND = 11_000, 4_000_000
@@ -65,6 +74,13 @@ class Machine(NamedTuple):
         return self.gpu or format_count(self.cores, "core")
 
 
+class Budget(NamedTuple):
+    """Number of training steps of each phase."""
+
+    short: int
+    longer: int
+
+
 class Proposal(NamedTuple):
     """A proposed recipe."""
 
@@ -90,14 +106,34 @@ def recipe_name(folder: Path) -> str:
     return re.sub(r"[^a-z0-9_.-]+", "-", ascii_name.decode()).strip("-._")[:48] or "texts"
 
 
-def propose(scan: FolderScan, machine: Machine, *, minutes: float, name: str) -> Proposal:
+def written_budget(recipe: Path) -> Budget | None:
+    """Return the steps of a recipe that `write_recipe` wrote; None if there is no such file."""
+    try:
+        phases = read_yaml(recipe, where=str(recipe)).value["pretrain"]
+        return Budget(*(phases[name]["budget"]["max_steps"] for name in Budget._fields))
+    except (OSError, BertloomError, KeyError, TypeError, ValueError):
+        return None  # `write_recipe` refuses to replace the file of somebody else
+
+
+def propose(
+    scan: FolderScan,
+    machine: Machine,
+    *,
+    minutes: float,
+    name: str,
+    budget: Budget | None = None,
+) -> Proposal:
     """Return a recipe for the texts in a folder.
+
+    The speed of a training step is measured, and the recipe has the number of steps that fit into
+    `minutes`: the recipe decides the model, not what else the machine does while it trains.
 
     Args:
         scan: Content of the folder.
         machine: Hardware for the training.
         minutes: Duration of pretraining.
         name: Name of the recipe.
+        budget: Number of steps. None: measure the speed.
 
     Raises:
         ConfigError: The folder has too little text.
@@ -120,37 +156,61 @@ def propose(scan: FolderScan, machine: Machine, *, minutes: float, name: str) ->
     )
     epochs = tiny_tokens / preset.relative_cost / (text_bytes / _BYTES_PER_TOKEN)
     lowercase, language = scan.guess.lowercase, scan.guess.language
-    text = _template().render(
-        name=name,
-        folder=scan.folder,
-        text_bytes=size,
-        machine=machine,
-        sources=[_source(group, language) for group in scan.groups],
-        vocab_size=vocab_size,
-        lowercase=str(lowercase).lower(),
-        language=language,
-        case="lower-cased without accents" if lowercase else "case and accents kept",
-        limit_alphabet=alphabet,
-        held_out=_held_out_fraction(scan),
-        epochs=f"{epochs:,.0f}",
-        preset=preset.name,
-        initializer_range=preset.initializer_range,
-        learning_rate=preset.learning_rate,
-        dropout=0.1 if epochs > 40 else 0.0,
-        minutes=f"{minutes:g}",
-        short_minutes=f"{minutes * _SHORT_RATIO:g}",
-        long_minutes=f"{minutes * (1 - _SHORT_RATIO):g}",
-        batch_tokens=16_384 if machine.gpu else 2_048,
-        device_tokens=16_384 if machine.gpu else 4_096,
-        precision="bf16" if machine.gpu else "fp32",
-    )
+    fields = {
+        "name": name,
+        "folder": scan.folder,
+        "text_bytes": size,
+        "machine": machine,
+        "sources": [_source(group, language) for group in scan.groups],
+        "vocab_size": vocab_size,
+        "lowercase": str(lowercase).lower(),
+        "language": language,
+        "case": "lower-cased without accents" if lowercase else "case and accents kept",
+        "limit_alphabet": alphabet,
+        "held_out": _held_out_fraction(scan),
+        "epochs": f"{epochs:,.0f}",
+        "preset": preset.name,
+        "initializer_range": preset.initializer_range,
+        "learning_rate": preset.learning_rate,
+        "dropout": 0.1 if epochs > 40 else 0.0,
+        "minutes": f"{minutes:g}",
+        "short_length": _SHORT_LENGTH,
+        "long_length": _LONG_LENGTH,
+        "batch_tokens": 16_384 if machine.gpu else 2_048,
+        "device_tokens": 16_384 if machine.gpu else 4_096,
+        "precision": "bf16" if machine.gpu else "fp32",
+    }
+    budget = budget or _measure_budget(fields, minutes=minutes)
+    text = _template().render(**fields, budget=budget)
+    steps = f"{budget.short:,} and {budget.longer:,} steps"
     casing = "uncased" if lowercase else "cased"
     summary = (
         f"vocabulary of {vocab_size:,} word pieces ({casing}), model {preset.name}, sequences of "
-        f"32 then 64 tokens, {minutes:g} min of pretraining on {machine}"
+        f"{_SHORT_LENGTH} then {_LONG_LENGTH} tokens, {steps}: about {minutes:g} min of training "
+        f"on {machine}"
     )
     warnings = (warning,) if text_bytes < SMALL_TEXT_BYTES else ()
     return Proposal(MODELINE + text, summary, warnings)
+
+
+def _measure_budget(fields: Mapping[str, Any], *, minutes: float) -> Budget:
+    """Return the number of steps of each phase that take `minutes` on this machine."""
+    from model.pretraining.speed import measure_step_seconds  # loads torch
+
+    rendered = _template().render(**fields, budget=Budget(1, 1))
+    phases = parse_yaml(rendered, where="proposed recipe").value["pretrain"]
+    config = PretrainConfig.model_validate(phases["short"])
+    shares = {_SHORT_LENGTH: _SHORT_RATIO, _LONG_LENGTH: 1 - _SHORT_RATIO}
+    steps = []
+    for length, share in shares.items():
+        seconds = measure_step_seconds(
+            config,
+            vocab_size=fields["vocab_size"],
+            seq_length=length,
+            seconds=_MEASURED_SECONDS,
+        )
+        steps.append(max(1, round(60 * minutes * share / seconds)))
+    return Budget(*steps)
 
 
 def write_recipe(proposal: Proposal, path: Path) -> bool:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel, ValidationError
 
 from schemas.errors import ConfigError
-from schemas.recipe import Recipe
+from schemas.field_names import field_name
 from schemas.redaction import redact
 
 MAX_PROBLEMS = 100
@@ -43,7 +43,9 @@ class Problem(NamedTuple):
         """Return the problem with its position."""
         position = f"{self.path}, line {self.line}" if self.line else self.path
         hint = f". Did you mean {self.suggestion!r}?" if self.suggestion else ""
-        return ": ".join(part for part in (position, self.field, self.message + hint) if part)
+        is_option = self.path.startswith("--")
+        field = self.field if is_option or not self.field else field_name(self.field)
+        return ": ".join(part for part in (position, field, self.message + hint) if part)
 
 
 class RecipeError(ConfigError):
@@ -66,15 +68,15 @@ class RecipeError(ConfigError):
         return type(self), self.problems, vars(self)
 
 
-def format_validation_error(error: ValidationError) -> str:
-    """Return the problems of a validation error as text, one line per field."""
-    return str(RecipeError(*find_problems(error)))
+def format_validation_error(error: ValidationError, model: type[BaseModel]) -> str:
+    """Return the problems of data that is no valid model as text, one line per field."""
+    return str(RecipeError(*find_problems(error, model)))
 
 
-def find_problems(error: ValidationError) -> list[Problem]:
-    """Return the first problems of a validation error."""
+def find_problems(error: ValidationError, model: type[BaseModel]) -> list[Problem]:
+    """Return the first problems of data that is no valid model."""
     items = error.errors(include_url=False)[:MAX_PROBLEMS]
-    return [problem for item in items for problem in _problems(item)]
+    return [problem for item in items for problem in _problems(item, model)]
 
 
 @contextlib.contextmanager
@@ -104,10 +106,10 @@ def quote(value: Any) -> str:
     return "nothing" if value is None else str(redact(repr(value)))[:80]
 
 
-def _problems(item: Any) -> Iterator[Problem]:
+def _problems(item: Any, model: type[BaseModel]) -> Iterator[Problem]:
     """Yield the problems of one of pydantic's errors; our validators may report several."""
     kind, value = item["type"], item["input"]
-    field, siblings = _locate(item["loc"])
+    field, siblings = _locate(item["loc"], model)
     if kind == "too_short" and value:
         return  # the list has invalid items, which are reported too
     if kind == "value_error":
@@ -149,9 +151,9 @@ def _value_problem(field: str, item: Any) -> Problem:
     return Problem(message, field, expected, quote(value), meant)
 
 
-def _locate(location: Sequence[str | int]) -> tuple[str, list[str]]:
+def _locate(location: Sequence[str | int], model: type[BaseModel]) -> tuple[str, list[str]]:
     """Return the dotted path of pydantic's location, and the names of all fields next to it."""
-    models: list[type[BaseModel]] = [Recipe]
+    models = [model]
     path: list[str] = []
     siblings: list[str] = []
     for part in location:

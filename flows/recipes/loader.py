@@ -2,13 +2,16 @@
 
 Paths are relative to the recipe's file; those of overrides and of packaged recipes to the working
 directory. `extends: NAME` adds the top-level fields of another recipe that this one does not have.
+The name of a step in place of the path of a checkpoint or vocabulary becomes the path of its
+artifact (`flows.recipes.step_names`).
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +29,13 @@ from flows.recipes.errors import (
 from flows.recipes.overrides import RebasedText, apply_override, with_base_dir
 from flows.recipes.packaged import packaged_recipes, packaged_text
 from flows.recipes.safe_yaml import YamlDocument, parse_yaml, read_yaml
+from flows.recipes.step_names import find_step_path, is_step_name
 from flows.recipes.sweeps import expand_sweep
+from flows.store.default_store import default_store
 from model.tasks import TASKS, task_of
 from schemas.errors import ConfigError
 from schemas.recipe import Recipe
 
-STORE_VARIABLE = "BERTLOOM_STORE"
 ENDINGS = (".yaml", ".yml", ".json")
 """Suffixes of recipe files."""
 
@@ -43,16 +47,16 @@ _LIST_OF_PATHS = re.compile(
 )
 """Fields with a list of paths, which may also be a single path."""
 
+_PATH_OR_STEP = re.compile(
+    r"build_vocabulary/vocab_file|(?:pretrain|finetune)/[^/]+/init_checkpoint"
+)
+"""Fields with a path or the name of a step."""
+
 _PATH = re.compile(
-    rf"store|build_vocabulary/vocab_file|(pretrain|finetune)/[^/]+/init_checkpoint"
+    rf"store|{_PATH_OR_STEP.pattern}"
     rf"|build_examples/[^/]+/(data_dir|evidence_dir)|({_LIST_OF_PATHS.pattern})/\d+"
 )
 """Fields with a path."""
-
-
-def default_store() -> str:
-    """Return the store of recipes that name none: $BERTLOOM_STORE, or `store` in this folder."""
-    return os.environ.get(STORE_VARIABLE) or str(Path("store").absolute())
 
 
 def load_recipe(
@@ -108,8 +112,9 @@ def _resolve(
     replaced = {key: value for key, value in execution.items() if value is not None}
     if replaced and isinstance(data.setdefault("execution", {}), dict):
         data["execution"] = {**data["execution"], **replaced}
+    find_step = functools.cache(find_step_path)  # one answer for all variants
     try:
-        return expand_sweep(data, read=lambda raw: _validate(raw, document.folder))
+        return expand_sweep(data, read=lambda raw: _validate(raw, document.folder, find_step))
     except RecipeError as error:
         problems = [_locate(problem, documents, options) for problem in error.problems]
         raise RecipeError(*sorted(problems, key=lambda item: (item.path, item.line))) from error
@@ -161,17 +166,20 @@ def _open(name: str) -> YamlDocument:
     return document
 
 
-def _validate(raw: dict[str, Any], folder: Path) -> Recipe:
+def _validate(
+    raw: dict[str, Any], folder: Path, find_step: Callable[[str, str, str], str]
+) -> Recipe:
     """Return the recipe of raw data, whose sweep has been expanded."""
-    problems: list[Problem] = []
-    data = _expand(raw, "", folder, problems)
-    if problems:
-        raise RecipeError(*problems)
-    data.setdefault("store", default_store())
+    expansion = _Expansion(folder, lambda text, path: find_step(text, path, str(store)))
+    store = expansion.expand(raw["store"], "/store") if "store" in raw else default_store()
+    data = expansion.expand({key: value for key, value in raw.items() if key != "store"})
+    if expansion.problems:
+        raise RecipeError(*expansion.problems)
+    data["store"] = store
     try:
         recipe = Recipe.model_validate(data)
     except ValidationError as error:
-        raise RecipeError(*find_problems(error)) from error
+        raise RecipeError(*find_problems(error, Recipe)) from error
     if recipe.build_examples and (problems := list(_task_problems(recipe))):
         raise RecipeError(*problems)
     return recipe
@@ -194,25 +202,44 @@ def _task_problems(recipe: Recipe) -> Iterator[Problem]:
             yield Problem(message, f"finetune.{name}.method", value=quote(entry.method))
 
 
-def _expand(value: Any, at: str, folder: Path, problems: list[Problem]) -> Any:
-    """Return the raw value at a path with variables expanded and paths absolute."""
-    if isinstance(value, str) and _LIST_OF_PATHS.fullmatch(at[1:]):
-        value = [value]
-    if isinstance(value, dict):
-        return {k: _expand(item, f"{at}/{k}", folder, problems) for k, item in value.items()}
-    if isinstance(value, list):
-        return [_expand(item, f"{at}/{i}", folder, problems) for i, item in enumerate(value)]
-    if not isinstance(value, str):
-        return value
-    try:
-        text = _expand_variables(value)
-        if not text or "://" in text or "::" in text or not _PATH.fullmatch(at[1:]):
+class _Expansion:
+    """Expands the variables of raw data, and makes paths absolute."""
+
+    def __init__(self, folder: Path, find_step: Callable[[str, str], str]) -> None:
+        """Start without problems.
+
+        Args:
+            folder: Folder that paths are relative to.
+            find_step: Returns the path of the artifact of a step, by the text and its path.
+        """
+        self._folder, self._find_step = folder, find_step
+        self.problems: list[Problem] = []
+
+    def expand(self, value: Any, at: str = "") -> Any:
+        """Return the expanded value of the raw value at a path."""
+        if isinstance(value, str) and _LIST_OF_PATHS.fullmatch(at[1:]):
+            value = [value]
+        if isinstance(value, dict):
+            return {key: self.expand(item, f"{at}/{key}") for key, item in value.items()}
+        if isinstance(value, list):
+            return [self.expand(item, f"{at}/{i}") for i, item in enumerate(value)]
+        if not isinstance(value, str):
+            return value
+        try:
+            return self._expand_text(value, at[1:])
+        except (ValueError, RuntimeError) as error:  # RuntimeError: `~USER` without home directory
+            self.problems.append(Problem(str(error), at[1:].replace("/", ".")))
+            return value
+
+    def _expand_text(self, value: str, field: str) -> str:
+        text = path = _expand_variables(value)
+        if not text or not _PATH.fullmatch(field):
             return text
-        base_dir = value.base_dir if isinstance(value, RebasedText) else folder
-        return os.path.normpath(base_dir / Path(text).expanduser())
-    except (ValueError, RuntimeError) as error:  # RuntimeError: `~USER` without a home directory
-        problems.append(Problem(str(error), at[1:].replace("/", ".")))
-        return value
+        if "://" not in text and "::" not in text:
+            base_dir = value.base_dir if isinstance(value, RebasedText) else self._folder
+            path = os.path.normpath(base_dir / Path(text).expanduser())
+        is_step = _PATH_OR_STEP.fullmatch(field) and is_step_name(text)
+        return self._find_step(text, path) if is_step else path
 
 
 def _expand_variables(text: str) -> str:

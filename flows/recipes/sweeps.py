@@ -117,7 +117,7 @@ class _Expansion:
             for entry in fields[section]:
                 self._copies[section][entry] = self._copy(section, entry)
             fields[section] = self._section(section)
-        return Recipe(**{**fields, "expanded_sweep": self._swept_entries()})
+        return self._whole.expand({**fields, "expanded_sweep": self._swept_entries()})
 
     def _copy(self, section: str, entry: str) -> _Copies:
         """Return the copies of an entry, after those of all entries that it may read."""

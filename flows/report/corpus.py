@@ -1,4 +1,4 @@
-"""Counters of a corpus: records kept and dropped by source, unknown templates."""
+"""Counters of a corpus: records and text kept and dropped by source, unknown templates."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from flows.store.artifacts import ArtifactStore
 from pipelines.counters import UNKNOWN_TEMPLATE
 
 _MAX_TEMPLATES = 10
+_DROPPED_CHARACTERS = "characters-dropped-"
 _MAX_WORD_LENGTH = 20
 """Characters. Longer mean word lengths are those of languages without spaces."""
 
@@ -30,6 +31,19 @@ class UnknownTemplates(NamedTuple):
     """Names with their counts."""
 
 
+class DroppedText(NamedTuple):
+    """Text that was dropped within the documents of a source for one reason."""
+
+    source: str
+    reason: str
+    sentences: int | None
+    """Number of sentences; None if the text was not split into sentences."""
+
+    characters: int
+    share: float
+    """Characters over those of the source that were kept or dropped for this reason."""
+
+
 class Corpus(NamedTuple):
     """Counters and figures of the section about the corpus."""
 
@@ -40,6 +54,7 @@ class Corpus(NamedTuple):
     """Counts with the label of their step."""
 
     templates: Sequence[UnknownTemplates]
+    dropped_text: Sequence[DroppedText]
     figures: Mapping[str, Figure]
     """Figures by title."""
 
@@ -76,6 +91,7 @@ def read_corpus(store: ArtifactStore, steps: Steps) -> Corpus | None:
             (step.label, counts) for step in built for counts in record_counts(step.counters)
         ],
         templates=unknown_templates(documents.counters) if documents else [],
+        dropped_text=dropped_text(documents.counters) if documents else [],
         figures=figures,
     )
 
@@ -97,6 +113,20 @@ def unknown_templates(counters: Mapping[str, int]) -> list[UnknownTemplates]:
         per_word = number / words if words else None
         rows.append(UnknownTemplates(source, number, per_word, most_frequent))
     return rows
+
+
+def dropped_text(counters: Mapping[str, int]) -> list[DroppedText]:
+    """Return the text that was dropped within documents by source, the most of it first."""
+    rows = []
+    for source in list_sources(counters):
+        kept = counters.get(f"characters@{source}", 0)
+        for name, number in counters.items():
+            reason = name.removeprefix(_DROPPED_CHARACTERS).removesuffix(f"@{source}")
+            if number and name == f"{_DROPPED_CHARACTERS}{reason}@{source}":
+                sentences = counters.get(f"sentences-dropped-{reason}@{source}")
+                share = number / (number + kept)
+                rows.append(DroppedText(source, reason, sentences, number, share))
+    return sorted(rows, key=lambda row: (row.source, -row.characters, row.reason))
 
 
 def _count_words(counters: Mapping[str, int], source: str) -> int:

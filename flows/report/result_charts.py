@@ -11,7 +11,7 @@ from flows.report.figure_cache import Figure, Key, Panel
 from flows.report.task_results import TaskResult
 from model.monitoring.palette import INK
 from model.tables.charts import Chart
-from model.tables.results import ResultRow
+from model.tables.results import ResultRow, task_label
 from model.tasks.reduced_data import cut_notes, marked
 
 if TYPE_CHECKING:
@@ -39,9 +39,10 @@ def _legend(keys: Mapping[Key, bool]) -> tuple[Key, ...]:
 @plot_style()
 def overview_figure(results: Sequence[TaskResult], *, name: str) -> Figure:
     """Draw one panel with a row for each task: pretrained, from scratch, and majority class."""
-    from model.tables.pictures import MAJORITY_STYLE
+    from model.tables.pictures import MAJORITY_STYLE, spread
 
-    figure, axes = _new_rows([result.title for result in results], row_height=26)
+    firsts = [result.rows[0] for result in results]
+    figure, axes = _new_rows([row.title or row.task for row in firsts], row_height=26)
     low = 0.0
     for position, result in enumerate(results):
         if result.majority is not None:
@@ -50,11 +51,13 @@ def overview_figure(results: Sequence[TaskResult], *, name: str) -> Figure:
         for row, color, offset in ((result.scratch, 1, 0.15), (result.pretrained, 0, -0.15)):
             if row is not None and row.shown is not None:
                 mean, sd, y = 100 * row.shown, 100 * (row.sd or 0.0), position + offset
-                axes.hlines(y, mean - sd, min(mean + sd, 100), color=SERIES[color])
+                start, end = spread(mean, sd)
+                axes.hlines(y, start, end, color=SERIES[color])
                 axes.plot(mean, y, "o", color=SERIES[color], clip_on=False)
-                low = min(low, mean - sd)
+                low = min(low, start)
     axes.set_xlim(low, 100)
-    title = "Mean on dev, with its standard deviation"
+    data = ", ".join(dict.fromkeys(row.data for row in firsts if row.data))
+    title = f"{task_label('Mean on dev', data)}, with its standard deviation"
     keys = {
         Key("dot series-1", "pretrained"): any(result.pretrained for result in results),
         Key("dot series-2", "from scratch"): any(result.scratch for result in results),
@@ -71,7 +74,7 @@ def restarts_figure(rows: Sequence[ResultRow], *, name: str) -> Figure:
     from model.tables.pictures import PAPER_MODEL, draw_marks, widen
 
     panels = []
-    for number, (task, group) in enumerate(itertools.groupby(rows, key=lambda row: row.task)):
+    for number, (_, group) in enumerate(itertools.groupby(rows, key=lambda row: row.task)):
         entries = list(group)
         figure, axes = _new_rows([marked(row.entry, row.cut) for row in entries], row_height=30)
         for y, row in enumerate(entries):
@@ -79,7 +82,7 @@ def restarts_figure(rows: Sequence[ResultRow], *, name: str) -> Figure:
             if len(row.runs) > 1 and row.mean is not None:
                 axes.vlines(100 * row.mean, y - 0.34, y + 0.34, color=INK)
         axes.set_xlim(*widen(*axes.get_xlim()))
-        panel_name, title = f"{name}-{number}", f"{task}: {entries[0].metric}"
+        panel_name, title = f"{name}-{number}", f"{entries[0].name}: {entries[0].metric}"
         panels.append(Panel(panel_name, title, figure_svg(figure, name=panel_name, title=title)))
     keys = {
         Key("dot series-1", "one restart"): any(row.runs for row in rows),

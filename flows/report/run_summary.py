@@ -80,7 +80,10 @@ def _describe_pretraining(steps: Steps) -> Iterator[str]:
     if perplexity is None:
         yield f"Pretraining made {trained}."
     else:
-        yield f"Pretraining reached a held-out perplexity of {perplexity:,.2f} after {trained}."
+        caution = phases[-1].statistics.get("held_out_caution")
+        sample = f" on {caution}" if caution else ""
+        value = f"{perplexity:,.2f}{sample}"
+        yield f"Pretraining reached a held-out perplexity of {value} after {trained}."
 
 
 def _describe_corpus(steps: Steps) -> Iterator[str]:
@@ -140,7 +143,9 @@ def _list_changes(before: Built, after: Built) -> Iterator[str]:
     held_out = [item.statistics.get("held_out") or {} for item in (before, after)]
     if all("perplexity" in values for values in held_out):
         ends = (values["perplexity"] for values in held_out)
-        yield "{} perplexity {:,.2f} \u2192 {:,.2f}".format(after.name, *ends)
+        caution = after.statistics.get("held_out_caution")
+        sample = f" ({caution})" if caution else ""
+        yield "{} perplexity {:,.2f} \u2192 {:,.2f}".format(after.name, *ends) + sample
 
 
 def _highlights(steps: Steps) -> Iterator[tuple[str, str]]:

@@ -8,12 +8,10 @@ from typing import NamedTuple
 from model.monitoring.formatting import format_percent
 from model.tables.document import Tables
 from model.tables.render import TextTable
-from model.tables.results import ResultRow
+from model.tables.results import MAJORITY, ResultRow
+from model.tables.significance import SCRATCH
 from model.tables.verdicts import Verdict
-from model.tasks import TASKS
 from model.tasks.reduced_data import marked
-
-_SCRATCH, _MAJORITY = "scratch", "majority"
 
 
 class TaskResult(NamedTuple):
@@ -40,17 +38,17 @@ class TaskResult(NamedTuple):
 
 def task_results(tables: Tables) -> list[TaskResult]:
     """Return the results of all tasks in the order of the tables."""
-    rows = [row for row in tables.main if row.shown is not None and row.method != _MAJORITY]
+    rows = [row for row in tables.main if row.shown is not None and row.method != MAJORITY]
     by_entry = {row.entry: row for row in rows}
     verdicts = {item.task: item for item in tables.verdicts[::-1] if item.kind == "pretraining"}
     results = []
     for task in dict.fromkeys(row.task for row in rows):
         ranked = sorted((r for r in rows if r.task == task), key=lambda row: -(row.shown or 0))
-        pretrained = next((row for row in ranked if row.start != _SCRATCH), None)
-        scratch = next((row for row in ranked if row.start == _SCRATCH), None)
+        pretrained = next((row for row in ranked if row.start != SCRATCH), None)
+        scratch = next((row for row in ranked if row.start == SCRATCH), None)
         if verdict := verdicts.get(task):
             pretrained, scratch = by_entry[verdict.first], by_entry[verdict.second]
-        title = TASKS[task].title if task in TASKS else task
+        title = ranked[0].name
         results.append(TaskResult(title, pretrained, scratch, verdict))
     return results
 

@@ -8,6 +8,7 @@ from flows.formatting import format_duration
 from flows.run.events import (
     Event,
     JobSubmitted,
+    RunFinished,
     RunMessage,
     StepFailed,
     StepFinished,
@@ -39,9 +40,11 @@ def event_lines(event: Event) -> list[str]:
             return [_result_line(result), *warning_lines(result)]
         case StepFailed(step=step, error=error, retry_delay=delay) if delay is not None:
             return [f"{step.label}  {error}; trying again in {delay:g} s"]
-        case StepFailed(step=step, error=error):
+        case StepFailed(run, step, error=error):
+            state = "not finished" if run.stopping.is_set() else "FAILED"
+            text = error_text(error).removeprefix(f"{step.label}: ")
             notes = getattr(error, "__notes__", ())
-            return ["\n  ".join([f"{step.label}  FAILED: {error_text(error)}", *notes])]
+            return ["\n  ".join([f"{step.label}  {state}: {text}", *notes])]
         case StepSkipped(_, step, missing):
             entries = dict.fromkeys(entry_label(label) for label in missing)
             return [f"{step.label}  not run: needs {', '.join(entries)}"]
@@ -52,6 +55,8 @@ def event_lines(event: Event) -> list[str]:
             ]
         case RunMessage(_, text):
             return [text]
+        case RunFinished(state="interrupted", failures=failures):
+            return list(getattr(failures.get(""), "__notes__", ()))
     return []
 
 

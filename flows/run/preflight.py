@@ -14,8 +14,9 @@ from flows.run.estimates import RunEstimate, free_bytes
 from flows.run.graph import Step
 from model.build_examples import check_files
 from model.encoder.hf_config import check_layout, vocabulary_url
+from pipelines.build_vocabulary import raw_inputs
 from pipelines.runners.registry import check_known, get_runner
-from pipelines.wordpiece.vocab_files import TOKENIZER_FILE, raw_inputs, read_lowercase
+from pipelines.wordpiece.text_rules import read_stated_rules
 from schemas.base_configs import Config
 from schemas.corpus_configs import DocumentsConfig, VocabularyConfig
 from schemas.errors import BertloomError, ConfigError, MissingInputError, raise_all
@@ -44,18 +45,23 @@ def check_environment(recipe: Recipe, steps: Sequence[Step]) -> None:
 def check_inputs(steps: Sequence[Step]) -> None:
     """Check the task files, the vocabulary file and the checkpoints that these steps read.
 
-    Dumps and books are not checked: the first step reads them.
+    Dumps and books are not checked: planning digests them.
 
     Raises:
         InputError, VocabularyError, CheckpointError: One file cannot be used.
         ConfigError: Several files cannot be used; lists all of them.
     """
+    check_sample(steps)
+    raise_all(_find_error(step.config) for step in steps)
+
+
+def check_sample(steps: Sequence[Step]) -> None:
+    """Raise MissingInputError if the steps read the sample and its folder does not exist."""
     sample = Path(_SAMPLE_FOLDER).absolute()
     if not sample.exists() and any(Path(path).is_relative_to(sample) for path in raw_paths(steps)):
         raise MissingInputError(
             f"{sample}: no such folder. Write the sample with `bertloom sample {_SAMPLE_FOLDER}`"
         )
-    raise_all(_find_error(step.config) for step in steps)
 
 
 def check_disk_space(estimate: RunEstimate, *, store: str) -> None:
@@ -87,8 +93,8 @@ def check_checkpoint(folder: str, *, needs_vocabulary: bool) -> None:
         InputError, VocabularyError, CheckpointError: A file is missing or cannot be used.
     """
     check_layout(folder, needs_vocabulary=needs_vocabulary)
-    if needs_vocabulary and (url := vocabulary_url(folder)).endswith(TOKENIZER_FILE):
-        read_lowercase(url)
+    if needs_vocabulary:
+        read_stated_rules(vocabulary_url(folder))
 
 
 def _find_error(config: Config) -> BertloomError | None:

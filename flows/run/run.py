@@ -36,7 +36,7 @@ from flows.run.events import (
 from flows.run.graph import Step, StepGraph
 from flows.run.plan import PlannedStep
 from flows.run.preflight import raw_paths
-from flows.run.step_execution import StepResult, build_step, stage_folders
+from flows.run.step_execution import StepResult, build_step, delete_progress, stage_folders
 from flows.store.artifacts import ArtifactStore
 from flows.store.leases import Lease, acquire_or_holder
 from flows.store.pointers import pointer_to
@@ -61,9 +61,8 @@ _KEY_DIGITS = 10
 """Digits of the cache key in the name of a step's job; the digits after them name the store."""
 
 
-@functools.lru_cache(maxsize=8)
 def get_store(root: str) -> ArtifactStore:
-    """Return the store at a folder or URL, created if necessary, opened once per process."""
+    """Return the store at a folder or URL, created if necessary."""
     return ArtifactStore(root)
 
 
@@ -133,11 +132,12 @@ class Run:
         self._planned_keys = {step.label: step.cache_key for step in planned}
         self._leases: dict[str, tuple[Lease, contextlib.ExitStack]] = {}
         self._waiting = set[str]()
+        self._restarted = set[str]()
         self._lock, self._finished = threading.Lock(), threading.Event()
 
-    @property
+    @functools.cached_property
     def store(self) -> ArtifactStore:
-        """Artifact store of the recipe."""
+        """Artifact store of the recipe, opened once per run."""
         return get_store(self.recipe.store)
 
     def results(self) -> list[StepResult]:
@@ -253,6 +253,7 @@ class Run:
             if result is None:
                 self.wait(0)
                 lease, _ = self._leases[step.label]
+                self._restart_if_rebuilt(step)
                 with self._building(step, lease):
                     result = build_step(
                         step,
@@ -269,6 +270,12 @@ class Run:
         finally:
             self._release(step)
         return result
+
+    def _restart_if_rebuilt(self, step: Step) -> None:
+        """Delete what earlier runs left unfinished of a rebuilt step, once: a retry resumes."""
+        if step.label in self.rebuilt and step.label not in self._restarted:
+            delete_progress(step, self.key(step), store=self.store)
+            self._restarted.add(step.label)
 
     def _acquire(self, step: Step) -> bool:
         """Take the lease of a step if this run does not have it; False if another run has it."""

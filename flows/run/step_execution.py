@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from flows.run.artifact_inputs import find_artifact_files, input_ref
 from flows.run.cache_keys import StepKey, item_key
 from flows.run.graph import Step
 from flows.run.provenance import checkout, environment, platform_name
@@ -22,7 +23,15 @@ from pipelines.runners.code import code_digest
 from schemas.errors import BertloomError, LeaseLostError, NetworkError, RunnerError
 from schemas.execution_configs import ExecutionConfig
 from schemas.fingerprint import content_digest, logical_digest
-from schemas.manifest import InputRef, Manifest, ProducedBy, StageInput, StageOutput, path_order
+from schemas.manifest import (
+    InputRef,
+    Manifest,
+    ProducedBy,
+    RawInput,
+    StageInput,
+    StageOutput,
+    path_order,
+)
 from schemas.redaction import public_address, redact_record
 from schemas.stage import Stage
 
@@ -90,7 +99,8 @@ def build_step(
         BertloomError: The stage or the store failed. Nothing is published.
     """
     stage, clock, started_at = step.stage, time.monotonic(), now()
-    folders = stage_folders(step, key, store=store, rebuild=rebuild)
+    folders = stage_folders(step, key, store=store)
+    artifact_files = find_artifact_files(key.raw_inputs, config=step.config, store=store)
     attempt = store.begin(stage.name)
     with (
         _discard_on_error(step, attempt, store=store),
@@ -115,7 +125,15 @@ def build_step(
         duration_seconds=round(time.monotonic() - clock, 3),
         reuse=output.reuse,
     )
-    manifest = _manifest(step, key, output, attempt=attempt, inputs=inputs, produced_by=produced_by)
+    manifest = _manifest(
+        step,
+        key,
+        output,
+        attempt=attempt,
+        refs=(*(input_ref(name, inputs[name]) for name in step.inputs), *artifact_files.inputs),
+        raw_inputs=artifact_files.mark(output.raw_inputs or key.raw_inputs),
+        produced_by=produced_by,
+    )
     commit = store.commit(manifest, replace=rebuild)
     warning = ""
     if (
@@ -136,19 +154,22 @@ def worker_code(stage: Stage) -> str:
     return f"sha256:{code_digest()}" if stage.module.startswith("pipelines.") else ""
 
 
-def stage_folders(
-    step: Step, key: StepKey, *, store: ArtifactStore, rebuild: bool = False
-) -> dict[str, str]:
-    """Return the URLs of the folders that a stage resumes from, by the stage's parameter.
-
-    A rebuild deletes finished work items of earlier runs.
-    """
+def stage_folders(step: Step, key: StepKey, *, store: ArtifactStore) -> dict[str, str]:
+    """Return the URLs of the folders that a stage resumes from, by the stage's parameter."""
     stage, folders = step.stage, {}
     if stage.supports_resume:
         folders["work"] = store.work(stage.name, key.cache_key)
     if stage.supports_reuse:
-        folders["pieces"] = store.pieces(stage.name, item_key(key.spec), clear=rebuild)
+        folders["pieces"] = store.pieces(stage.name, item_key(key.spec))
     return folders
+
+
+def delete_progress(step: Step, key: StepKey, *, store: ArtifactStore) -> None:
+    """Delete checkpoints and finished work items of a step. Requires the lease of its key."""
+    if step.stage.supports_resume:
+        store.clear_work(step.stage.name, key.cache_key)
+    if step.stage.supports_reuse:
+        store.clear_pieces(step.stage.name, item_key(key.spec))
 
 
 def stage_input(name: str, manifest: Manifest, *, store: ArtifactStore) -> StageInput:
@@ -163,18 +184,6 @@ def stage_input(name: str, manifest: Manifest, *, store: ArtifactStore) -> Stage
         files=tuple(entry for entry in manifest.files if not entry.excluded_from_digest),
         counters=manifest.counters,
         statistics=manifest.statistics,
-    )
-
-
-def input_ref(name: str, manifest: Manifest) -> InputRef:
-    """Return the reference to an artifact that manifests built from it contain."""
-    return InputRef(
-        name=name,
-        stage=manifest.stage,
-        artifact_id=manifest.artifact_id,
-        cache_key=manifest.cache_key,
-        content_digest=manifest.content_digest,
-        manifest=manifest.manifest_path,
     )
 
 
@@ -202,12 +211,13 @@ def _manifest(
     output: StageOutput,
     *,
     attempt: Attempt,
-    inputs: Mapping[str, Manifest],
+    refs: tuple[InputRef, ...],
+    raw_inputs: tuple[RawInput, ...],
     produced_by: ProducedBy,
 ) -> Manifest:
     files = sorted(output.files, key=lambda entry: path_order(entry.path))
-    raw, notes = output.raw_inputs or key.raw_inputs, output.notes
-    for item in raw:
+    notes = output.notes
+    for item in raw_inputs:
         notes = tuple(note.replace(item.uri, public_address(item.uri)) for note in notes)
     return Manifest(
         artifact_id=attempt.artifact_id,
@@ -223,8 +233,10 @@ def _manifest(
         statistics=output.statistics,
         table_name=output.table_name,
         notes=redact_record(notes),
-        raw_inputs=tuple(item.model_copy(update={"uri": public_address(item.uri)}) for item in raw),
-        inputs=tuple(input_ref(name, inputs[name]) for name in step.inputs),
+        raw_inputs=tuple(
+            item.model_copy(update={"uri": public_address(item.uri)}) for item in raw_inputs
+        ),
+        inputs=refs,
         produced_by=produced_by,
         environment=environment(),
         config=redact_record(step.config.model_dump(mode="json")),

@@ -38,6 +38,7 @@ from flows.sample.world import (
     opposite,
     seeded,
 )
+from model.tasks.official_files import DATA_LABEL_FILE
 from pipelines.io.file_systems import file_system
 
 Row = dict[str, str]
@@ -353,12 +354,16 @@ def make_rows(task: str, words: Words, seed: int) -> dict[str, list[Row]]:
     return rows
 
 
+DATA_LABEL = "generated sample"
+
+
 def write_task_datasets(folder: str, *, words: Words, seed: int) -> str:
     """Write all sets to `FOLDER/tasks`, a folder for each, and return its URL."""
     fs, root = file_system(folder)
     base = f"{root.rstrip('/')}/tasks"
     for task, dataset in SETS.items():
         fs.makedirs(f"{base}/{task}", exist_ok=True)
+        fs.pipe_file(f"{base}/{task}/{DATA_LABEL_FILE}", f"{DATA_LABEL}\n".encode())
         for split, rows in make_rows(task, words, seed).items():
             path = f"{base}/{task}/{dataset.file_of_split[split]}"
             fs.pipe_file(path, dataset.write(rows, split).encode())

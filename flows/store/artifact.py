@@ -105,15 +105,12 @@ class Artifact:
         Raises:
             ArtifactNotFoundError: One was deleted.
         """
-        return {
-            ref.name: Artifact(self.store.manifest(ref.manifest), self.store)
-            for ref in self.manifest.inputs
-        }
+        return {ref.name: self.store.input(ref) for ref in self.manifest.inputs}
 
     def input(self, name: str) -> Artifact | None:
         """Return the artifact of one input, None if it has no such input."""
         ref = self.manifest.input(name)
-        return Artifact(self.store.manifest(ref.manifest), self.store) if ref else None
+        return self.store.input(ref) if ref else None
 
     def __str__(self) -> str:
         return f"{self.manifest.stage} {self.manifest.artifact_id}"

@@ -17,6 +17,7 @@ from flows.store.backend import open_backend
 from flows.store.pointers import (
     Pin,
     Pointer,
+    Ref,
     key_path,
     now,
     pin_path,
@@ -33,9 +34,9 @@ from schemas.errors import (
     RefConflictError,
     StoreError,
 )
-from schemas.manifest import FileEntry, Manifest
+from schemas.manifest import FileEntry, InputRef, Manifest
 
-_FORMAT = {"layout": 3, "digest": "sha256"}
+_FORMAT = {"layout": 4, "digest": "sha256"}
 
 CARD = "README.md"
 """Name of the card in an artifact's folder."""
@@ -110,6 +111,16 @@ def size_error(entry: FileEntry, size: int | None) -> str:
     return f"{entry.path}: expected {entry.size_bytes:,} bytes, got {got}"
 
 
+def _holds(stored: bytes | None, record: Record | None) -> bool:
+    """Return whether the bytes of a file are a record, whatever the order of its fields is.
+
+    None stands for no file.
+    """
+    if stored is None or record is None:
+        return stored is None and record is None
+    return type(record).from_json(stored) == record
+
+
 class ArtifactStore:
     """Artifact store in a local folder or at an fsspec URL.
 
@@ -125,6 +136,7 @@ class ArtifactStore:
         """
         self.backend = open_backend(root)
         self._manifests: dict[str, Manifest] = {}
+        self._other_stores: dict[str, ArtifactStore] = {}
         try:
             layout = load_json(self._read_format(create=create))
         except StoreError:
@@ -168,6 +180,23 @@ class ArtifactStore:
     def artifact(self, manifest: Manifest) -> Artifact:
         """Return the artifact of a manifest."""
         return Artifact(manifest, self)
+
+    def input(self, ref: InputRef) -> Artifact:
+        """Return the artifact that an input of an artifact of this store refers to.
+
+        Raises:
+            ArtifactNotFoundError: It was deleted, or is in another store that cannot be opened.
+        """
+        store = self if not ref.store else self._open_other(ref.store)
+        return store.artifact(store.manifest(ref.manifest))
+
+    def _open_other(self, root: str) -> ArtifactStore:
+        if root not in self._other_stores:
+            try:
+                self._other_stores[root] = ArtifactStore(root, create=False)
+            except StoreError as error:
+                raise ArtifactNotFoundError(f"another store: {error}") from error
+        return self._other_stores[root]
 
     def list_artifacts(self, stage: str | None = None) -> list[ListedArtifact]:
         """Return every published artifact, or those of a stage, newest first."""
@@ -276,7 +305,8 @@ class ArtifactStore:
 
     def ref(self, name: str) -> Pointer | None:
         """Return what a ref points to, None if there is no such ref."""
-        return read_record(self.backend, Pointer, ref_path(name))
+        ref = read_record(self.backend, Ref, ref_path(name))
+        return ref.pointer if ref is not None else None
 
     def refs(self, folder: str = "") -> list[str]:
         """Return the names of all refs, or of those in a folder, sorted."""
@@ -284,8 +314,8 @@ class ArtifactStore:
 
     def ref_pointers(self) -> dict[str, Pointer]:
         """Return what each ref points to, by name."""
-        pointers = load_records(self.backend, Pointer, "refs")
-        return {ref_name(path): pointer for path, pointer in pointers.items()}
+        refs = load_records(self.backend, Ref, "refs").values()
+        return {ref.name: ref.pointer for ref in refs}
 
     def set_ref(self, name: str, manifest: Manifest) -> None:
         """Point a ref such as `RECIPE/build-tokens` to an artifact. The last caller wins.
@@ -293,9 +323,12 @@ class ArtifactStore:
         Nothing is written if it points there already. A corrupt ref is replaced.
         """
         path, new = ref_path(name), pointer_to(manifest)
-        current = Pointer.from_json(self.backend.read_if_exists(path))
-        if current is None or current.model_copy(update={"committed": new.committed}) != new:
-            self.backend.replace(path, new.to_json())
+        current = Ref.from_json(self.backend.read_if_exists(path))
+        if current is not None:
+            committed = {"committed": current.pointer.committed}
+            if current == Ref(name=name, pointer=new.model_copy(update=committed)):
+                return
+        self.backend.replace(path, Ref(name=name, pointer=new).to_json())
 
     def swap_ref(self, name: str, pointer: Pointer, *, expected: Pointer | None) -> None:
         """Move a ref such as `corpus/simplewiki/latest` if it points to `expected`.
@@ -303,8 +336,12 @@ class ArtifactStore:
         Raises:
             RefConflictError: It points to something else. Nothing is changed.
         """
-        old = expected.to_json() if expected else None
-        if not self.backend.compare_and_swap(ref_path(name), pointer.to_json(), expected=old):
+        path, new = ref_path(name), Ref(name=name, pointer=pointer)
+        old = Ref(name=name, pointer=expected) if expected is not None else None
+        stored = self.backend.read_if_exists(path)
+        if not _holds(stored, old) or not self.backend.compare_and_swap(
+            path, new.to_json(), expected=stored
+        ):
             raise RefConflictError(
                 f"ref {name!r}: expected {expected or 'no ref'}, got {self.ref(name) or 'no ref'}: "
                 "another run moved it. Check where it points to, then try again"
@@ -312,7 +349,18 @@ class ArtifactStore:
 
     def delete_ref(self, name: str, *, expected: Pointer) -> None:
         """Delete a ref if it still points to `expected`."""
-        self.backend.compare_and_delete(ref_path(name), expected=expected.to_json())
+        self.delete_if_equal(ref_path(name), Ref(name=name, pointer=expected))
+
+    def delete_if_equal(self, path: str, record: Record) -> float | None:
+        """Delete the file of a record if it still holds the record.
+
+        Returns:
+            See `StoreBackend.compare_and_delete`.
+        """
+        stored = self.backend.read_if_exists(path)
+        if stored is None or not _holds(stored, record):
+            return None
+        return self.backend.compare_and_delete(path, expected=stored)
 
     def pin(self, manifest: Manifest, *, reason: str) -> None:
         """Retain an artifact and everything upstream of it until it is unpinned."""
@@ -357,14 +405,13 @@ class ArtifactStore:
         """Delete that folder. Only the holder of the lease may do so."""
         self.backend.delete_folder(f"work/{stage}/{cache_key}")
 
-    def pieces(self, stage: str, digest: str, *, clear: bool = False) -> str:
-        """Create the folder for the records of finished work items, and return its URL.
-
-        `clear` deletes the records of earlier runs.
-        """
-        if clear:
-            self.backend.delete_folder(f"pieces/{stage}/{digest}")
+    def pieces(self, stage: str, digest: str) -> str:
+        """Create the folder for the records of finished work items, and return its URL."""
         return self.backend.make_folder(f"pieces/{stage}/{digest}")
+
+    def clear_pieces(self, stage: str, digest: str) -> None:
+        """Delete the records of finished work items."""
+        self.backend.delete_folder(f"pieces/{stage}/{digest}")
 
     # Publishing
 
@@ -385,13 +432,16 @@ class ArtifactStore:
             self.backend.delete(f"{manifest.data_path}/{stray}")
         self.backend.replace(manifest.manifest_path, dump_json(manifest.model_dump(mode="json")))
         path = key_path(manifest.stage, manifest.cache_key)
-        replaced = read_record(self.backend, Pointer, path) if replace else None
-        if replaced is not None:
+        replaced = None
+        if replace and (stored := self.backend.read_if_exists(path)) is not None:
+            replaced = Pointer.from_json(stored)
             reason = f"rebuilt as {manifest.artifact_id}"
-            self.quarantine(path, expected=replaced.to_json(), reason=reason)
+            self.quarantine(path, expected=stored, reason=reason)
         while not self.backend.put_if_absent(path, pointer_to(manifest).to_json()):
             # Another run was first. If its artifact is corrupt, the lookup frees the key.
             winner = self.lookup(manifest.stage, manifest.cache_key)
+            if winner is not None and winner.artifact_id == manifest.artifact_id:
+                break  # a network file system reported the failure of a call that succeeded
             if winner is not None:
                 self._check_same_content(winner, manifest)
                 self.backend.delete_folder(manifest.artifact_path)

@@ -331,7 +331,9 @@ class _Disk(_LockingBackend):
             try:
                 os.link(written, target)
             except FileExistsError:
-                return False
+                # NFS repeats a request whose answer it lost, and reports that the link exists.
+                if not written.samefile(target):
+                    return False
             except OSError as error:
                 raise StoreError(
                     f"{target}: expected a disk with hard links, got {error}. Put the store on "

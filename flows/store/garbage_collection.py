@@ -34,7 +34,8 @@ from typing import NamedTuple
 from flows.store.artifacts import ArtifactStore
 from flows.store.backend import FileInfo, StoreBackend
 from flows.store.gc_roots import StoreScan, group_by_folder, last_write, scan_store
-from flows.store.leases import read_lease
+from flows.store.leases import Lease, acquire_or_holder, read_lease
+from flows.store.pointers import tombstone_path
 from flows.store.records import REMEDIES
 from flows.store.work_items import blobs_path, finished_item, item_files
 
@@ -137,9 +138,9 @@ def collect_garbage(
     others = list(_other_garbage(store.backend, scan, unused, delete_runs=delete_runs))
     restored: set[str] = set()
     if not dry_run:
-        restored = _delete_artifacts(store.backend, scan, unused.keys(), rescan)
+        restored = _delete_artifacts(store, scan, unused.keys(), rescan)
         for item in others:
-            _delete(store.backend, item)
+            _delete(store, item)
     retained = (
         Retained(path, sum(info.size for info in scan.attempts[path].values()), reason)
         for path, reason in sorted(scan.reachable.items())
@@ -154,20 +155,21 @@ def collect_garbage(
 
 
 def _delete_artifacts(
-    backend: StoreBackend,
+    store: ArtifactStore,
     scan: StoreScan,
     unused: Set[str],
     rescan: Callable[..., StoreScan],
 ) -> set[str]:
     """Delete in the order of the module's docstring. Return those that came into use."""
+    backend = store.backend
     published = {location: scan.published[location] for location in unused & scan.published.keys()}
-    for location, (pointer, _) in published.items():
-        backend.replace(_tombstone_path(location), pointer.to_json())
+    for pointer, _ in published.values():
+        backend.replace(tombstone_path(pointer.artifact_id), pointer.to_json())
     used = set()
     for location, (pointer, used_before) in published.items():
-        last_used = backend.compare_and_delete(pointer.path, expected=pointer.to_json())
+        last_used = store.delete_if_equal(pointer.path, pointer)
         if last_used is None:  # quarantined or replaced: left to a later collection
-            backend.delete(_tombstone_path(location))
+            backend.delete(tombstone_path(pointer.artifact_id))
         if last_used is None or last_used > used_before:
             used.add(location)
     second = rescan(used=used, being_deleted=unused)
@@ -178,7 +180,7 @@ def _delete_artifacts(
     for location in unused - restored:
         backend.delete(f"{location}/manifest.json")
         backend.delete_folder(location)
-        backend.delete(_tombstone_path(location))
+        backend.delete(tombstone_path(location.rpartition("/")[2]))
     return restored
 
 
@@ -192,19 +194,26 @@ def _restore_pointers(backend: StoreBackend, scan: StoreScan, retained: Collecti
         backend.delete(path)
 
 
-def _tombstone_path(location: str) -> str:
-    return f"tombstones/{location.rpartition('/')[2]}.json"
-
-
-def _delete(backend: StoreBackend, item: Garbage) -> None:
+def _delete(store: ArtifactStore, item: Garbage) -> None:
+    backend = store.backend
     if item.kind == "lease":
         stored, holder = read_lease(backend, item.path)
         if stored is not None and holder is None:
             backend.compare_and_delete(item.path, expected=stored)
-    elif item.kind in ("work", "run"):
+    elif item.kind == "work":
+        _delete_work(store, item.path)
+    elif item.kind == "run":
         backend.delete_folder(item.path)
     else:
         backend.delete(item.path)
+
+
+def _delete_work(store: ArtifactStore, path: str) -> None:
+    """Delete a folder of checkpoints under the lease of its key, unless a run holds the lease."""
+    _, stage, cache_key = path.split("/")
+    with acquire_or_holder(store, stage, cache_key, holder="garbage collection") as lease:
+        if isinstance(lease, Lease):
+            store.clear_work(stage, cache_key)
 
 
 # Other files

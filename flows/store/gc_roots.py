@@ -188,4 +188,5 @@ def _mark_reachable(store: ArtifactStore, scan: StoreScan, roots: Iterable[Root]
             except ArtifactNotFoundError:  # quarantined or deleted since the listing
                 continue
             upstream = f"input of {location} ({reason})"
-            queue += [(_location(ref.manifest), upstream) for ref in manifest.inputs]
+            inputs = [ref.manifest for ref in manifest.inputs if not ref.store]
+            queue += [(_location(path), upstream) for path in inputs]

@@ -38,6 +38,9 @@ _LOGGER = logging.getLogger(__name__)
 class LeaseHolder(ProcessIdentity):
     """Run that holds a lease, and its process."""
 
+    key: str
+    """`STAGE/CACHE_KEY` of the lease."""
+
     holder: str
     """Id of the run."""
 
@@ -51,6 +54,10 @@ class LeaseHolder(ProcessIdentity):
     """Job on an engine that builds the key, "" for none."""
 
     job_url: str = ""
+
+    def is_at_home(self, path: str) -> bool:
+        """Return whether the lease belongs at a path."""
+        return path == f"leases/{self.key}.json"
 
     @property
     def is_live(self) -> bool:
@@ -68,10 +75,15 @@ def lease_path(stage: str, cache_key: str) -> str:
 
 
 def read_lease(backend: StoreBackend, path: str) -> tuple[bytes | None, LeaseHolder | None]:
-    """Return the bytes of a lease's file, and its live holder. None if it is free or corrupt."""
+    """Return the bytes of a lease's file, and its live holder.
+
+    None if it is free, corrupt, or the copy of another lease.
+    """
     stored = backend.read_if_exists(path)
     holder = LeaseHolder.from_json(stored)
-    return stored, holder if holder and holder.is_live else None
+    if holder is None or not holder.is_live or not holder.is_at_home(path):
+        return stored, None
+    return stored, holder
 
 
 def live_holders(store: ArtifactStore) -> dict[tuple[str, str], LeaseHolder]:
@@ -117,7 +129,8 @@ class Lease:
 
         self._backend, self._path = backend, path
         process, token = this_process().model_dump(), uuid.uuid4().hex
-        self._own = LeaseHolder(holder=holder, **process, expires_at=0, token=token)
+        key = path.removeprefix("leases/").removesuffix(".json")
+        self._own = LeaseHolder(key=key, holder=holder, **process, expires_at=0, token=token)
         self._stored: bytes | None = None
         self._lock = threading.Lock()
 

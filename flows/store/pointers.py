@@ -32,14 +32,18 @@ class Pointer(Record):
     """Path of the manifest in the store."""
 
     content_digest: str
-    artifact_id: str
-    stage: str
-    cache_key: str
+    artifact_id: str = Field(pattern=r"^[0-9a-f]{16}$")
+    stage: str = Field(pattern=r"^[a-z0-9-]+$")
+    cache_key: str = Field(pattern=r"^[0-9a-f]{64}$")
     committed: str
     """ISO 8601, UTC."""
 
     parts: dict[str, RelativePath] = Field(default_factory=dict)
     """Path of each manifest of a published corpus, by step label."""
+
+    def is_at_home(self, path: str) -> bool:
+        """Return whether the pointer belongs at a path: under its key, or as a tombstone."""
+        return path in (self.path, tombstone_path(self.artifact_id))
 
     @property
     def manifests(self) -> tuple[str, ...]:
@@ -60,6 +64,17 @@ class Pointer(Record):
         return f"{self.stage} {self.artifact_id}"
 
 
+class Ref(Record):
+    """Name that points to an artifact."""
+
+    name: str
+    pointer: Pointer
+
+    def is_at_home(self, path: str) -> bool:
+        """Return whether the ref belongs at a path."""
+        return path == ref_path(self.name)
+
+
 class Pin(Record):
     """Artifact that garbage collection retains with everything upstream of it."""
 
@@ -68,6 +83,10 @@ class Pin(Record):
     """ISO 8601, UTC."""
 
     pointer: Pointer
+
+    def is_at_home(self, path: str) -> bool:
+        """Return whether the pin belongs at a path."""
+        return path == pin_path(self.pointer.artifact_id)
 
 
 def pointer_to(manifest: Manifest) -> Pointer:
@@ -109,3 +128,8 @@ def ref_name(path: str) -> str:
 def pin_path(artifact_id: str) -> str:
     """Return the path of the pin of an artifact."""
     return f"pins/{artifact_id}.json"
+
+
+def tombstone_path(artifact_id: str) -> str:
+    """Return the path of the pointer of an artifact that is being deleted."""
+    return f"tombstones/{artifact_id}.json"

@@ -8,15 +8,27 @@ from typing import NamedTuple
 
 from flows.store.artifacts import CARD, ArtifactStore
 from flows.store.backend import StoreBackend
-from flows.store.pointers import Pointer, key_path, ref_path
-from flows.store.records import REMEDIES
+from flows.store.leases import LeaseHolder
+from flows.store.pointers import Pin, Pointer, Ref, key_path, ref_path
+from flows.store.records import REMEDIES, Located
 from flows.store.runs import RunRecord, read_runs, record_path, report_path
 from flows.store.work_items import check_blobs, delete_item
+from pipelines.beam.item_cache import CacheRecord
 from schemas.checksummed import load_json, load_page
 from schemas.errors import ArtifactCorruptError
 from schemas.manifest import Manifest
 
 _LATEST = "latest"
+
+_MODELS: dict[str, type[Located]] = {
+    "keys": Pointer,
+    "leases": LeaseHolder,
+    "pieces": CacheRecord,
+    "pins": Pin,
+    "refs": Ref,
+    "tombstones": Pointer,
+}
+"""Records of which `verify` checks fields and place, by top-level folder."""
 
 Expected = dict[str, str]
 """Remedy by path of each file that must exist."""
@@ -66,6 +78,9 @@ def _record_error(backend: StoreBackend, path: str, stored: bytes) -> str:
             load_page(stored)
             return ""
         record = load_json(stored)
+        model = _MODELS.get(path.partition("/")[0])
+        if model is not None and not model.model_validate(record).is_at_home(path):
+            return "it is the record of another path"
     except ValueError as error:
         return str(error)
     return check_blobs(backend, path, record) if path.startswith("pieces/") else ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -31,6 +31,11 @@ class Record(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    def is_at_home(self, path: str) -> bool:
+        """Return False if the record belongs at another path: a misplaced copy is not used."""
+        del path
+        return True
+
     def to_json(self) -> bytes:
         """Return the bytes of its file. Fields with their default are not written."""
         return dump_json(self.model_dump(mode="json", exclude_defaults=True))
@@ -44,7 +49,16 @@ class Record(BaseModel):
             return None
 
 
-Model = TypeVar("Model", bound=BaseModel)
+class Located(Protocol):
+    """Pydantic model that knows where it belongs: a `Record` or a manifest."""
+
+    @classmethod
+    def model_validate(cls, obj: Any, /) -> Self: ...
+
+    def is_at_home(self, path: str, /) -> bool: ...
+
+
+Model = TypeVar("Model", bound=Located)
 
 
 def parse_record(model: type[Model], stored: bytes, *, backend: StoreBackend, path: str) -> Model:
@@ -54,7 +68,10 @@ def parse_record(model: type[Model], stored: bytes, *, backend: StoreBackend, pa
         ArtifactCorruptError: The record is corrupt.
     """
     try:
-        return model.model_validate(load_json(stored))
+        record = model.model_validate(load_json(stored))
+        if not record.is_at_home(path):
+            raise ValueError("it is the record of another path")
+        return record
     except ValueError as error:
         reason = str(error)
         if isinstance(error, ValidationError):

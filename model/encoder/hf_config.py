@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fnmatch
 import json
+import re
 from collections.abc import Collection
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -24,6 +25,8 @@ PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 
 _WEIGHTS = "model*.safetensors"
 _OLD_CONFIG = "bert_config.json"
+_GOOGLE_MODEL = re.compile(r"bert-(base|large)-[a-z-]*(cased|chinese|masking)[a-z-]*")
+_HUB_MODEL = re.compile(r"\w[\w.-]*/[\w.-]*bert-[\w.-]+", re.IGNORECASE)
 _SHOWN_NAMES, _SHOWN_LETTERS, _SHOWN_PROBLEMS = 8, 60, 3
 
 Activation = Literal["gelu", "gelu_tanh"]
@@ -126,9 +129,10 @@ def check_layout(folder_url: str, *, needs_vocabulary: bool = False) -> None:
     names = names_in(folder_url)
     folder = folder_url.rstrip("/")
     if CONFIG_FILE not in names or not weights_in(names):
+        advice = _how_to_convert(folder, names) if names else download_advice(folder)
         raise MissingInputError(
             f"{folder_url}: expected a checkpoint in Hugging Face's layout ({CONFIG_FILE}, "
-            f"{WEIGHTS_FILE}), found {some_of(names)}{_how_to_convert(folder, names)}"
+            f"{WEIGHTS_FILE}), found {some_of(names)}{advice}"
         )
     parse_object(read_part(folder, CONFIG_FILE), where=f"{folder}/{CONFIG_FILE}")
     if not needs_vocabulary:
@@ -158,6 +162,21 @@ def pickle_advice(folder: str) -> str:
         "it is a pickle, which can run any program when it is read, so that it is never read here. "
         "If you trust it, convert it: transformers.BertForPreTraining.from_pretrained("
         f"{folder!r}).save_pretrained(NEW)"
+    )
+
+
+def download_advice(name: str) -> str:
+    """Return how to download a missing checkpoint that is named like a model of the hub, or ""."""
+    local = name.rpartition("/")[2]
+    if _HUB_MODEL.fullmatch(name):
+        hub_id = name
+    elif _GOOGLE_MODEL.fullmatch(local) and "://" not in name:
+        hub_id = f"google-bert/{local}"
+    else:
+        return ""
+    return (
+        ". A model of Hugging Face's hub has to be downloaded first: "
+        f"hf download {hub_id} --local-dir {local}"
     )
 
 

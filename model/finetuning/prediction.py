@@ -29,6 +29,7 @@ from model.task_types.task_type import Encoding
 from model.tasks import find_task
 from model.tasks.examples import read_examples
 from pipelines.arrays import Float32s, Int64s, ranges
+from pipelines.wordpiece.text_rules import get_text_rules
 from pipelines.wordpiece.tokenizer import WordPieceTokenizer
 from pipelines.wordpiece.vocab_files import read_vocab
 from schemas.errors import CheckpointError, PredictionsError, TrainingError
@@ -99,7 +100,7 @@ class Predictor(Encoding):
         return cls(
             folder=folder,
             model=tuned.model.to(chosen).eval(),
-            tokenizer=WordPieceTokenizer(vocab, lowercase=about.lowercase),
+            tokenizer=WordPieceTokenizer(vocab, **get_text_rules(about.model_dump())),
             task=task,
             labels=tuple(tuned.labels),
             config=about.features,
@@ -115,6 +116,8 @@ class _About(BaseModel):
     task: str
     features: FeaturesConfig
     lowercase: bool
+    strip_accents: bool | None = None
+    tokenize_chinese_chars: bool = True
     threshold: float = Field(default=0.0, strict=True)
     precision: str = "fp32"
 

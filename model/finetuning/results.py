@@ -69,7 +69,7 @@ def write_results(
         "threads": torch.get_num_threads(),
     }
     (folder / TIMING_FILE).write_bytes(to_json(pace))
-    logger.log_result(metrics.get(DEV, {}), seconds=done.seconds)
+    logger.finish()
     statistics = _statistics(setup, metrics, threshold=threshold, done=done)
     return {
         "statistics": {**statistics, "warnings": warnings_json(warnings)},
@@ -145,18 +145,17 @@ def _model_files(setup: TrialSetup, *, threshold: float, precision: str) -> dict
         "method": job.config.method,
         "precision": precision,
         "features": job.features.model_dump(mode="json"),
-        "lowercase": tokenizer.lowercase,
+        **tokenizer.rules,
         "threshold": threshold,
     }
     files = save_task_model(
         setup.model.cpu(), labels=setup.labels, about=about, pad_token_id=tokenizer.pad_id
     )
-    lowercase = tokenizer.lowercase
     return {
         **files,
         VOCAB_FILE: vocab_text(tokenizer.vocab).encode(),
-        TOKENIZER_FILE: tokenizer_json(tokenizer.vocab, lowercase=lowercase).encode(),
-        TOKENIZER_CONFIG_FILE: tokenizer_config_json(lowercase=lowercase).encode(),
+        TOKENIZER_FILE: tokenizer_json(tokenizer.vocab, **tokenizer.rules).encode(),
+        TOKENIZER_CONFIG_FILE: tokenizer_config_json(**tokenizer.rules).encode(),
     }
 
 
@@ -184,7 +183,7 @@ def _statistics(
         "cell": trial_axes(config),
         "metrics": metrics,
         "threshold": threshold,
-        "lowercase": setup.tokenizer.lowercase,
+        **setup.tokenizer.rules,
         "model": model,
         "cut": _cut(setup),
         "training": {"steps": done.steps, "examples": done.examples, "tokens": done.tokens},

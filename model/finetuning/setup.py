@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import pyarrow as pa
 
-from model.encoder.hf_config import parse_object, vocabulary_url
+from model.encoder.hf_config import vocabulary_url
 from model.finetuning.feature_tagger import FeatureTagger, feature_tagger_from_checkpoint
 from model.finetuning.jobs import TrialJob
 from model.finetuning.task_model import TaskModel, new_task_model, task_model_from_checkpoint
@@ -18,19 +17,16 @@ from model.task_types.features import Features
 from model.task_types.task_type import Encoding
 from model.tasks import Task, find_task
 from model.tasks.examples import read_examples, splits_of
-from pipelines.io.file_systems import read_file
-from pipelines.io.stage_inputs import input_file
+from pipelines.io.stage_inputs import InputFile, input_file
 from pipelines.seeds import key_for
-from pipelines.wordpiece.tokenizer import WordPieceTokenizer
-from pipelines.wordpiece.vocab_files import (
-    CONTINUATION,
-    SPECIAL_TOKENS,
-    TOKENIZER_CONFIG_FILE,
-    TOKENIZER_FILE,
-    VOCAB_FILE,
-    read_lowercase,
-    read_vocab,
+from pipelines.wordpiece.text_rules import (
+    TextRules,
+    complete_rules,
+    get_text_rules,
+    read_stated_rules,
 )
+from pipelines.wordpiece.tokenizer import WordPieceTokenizer
+from pipelines.wordpiece.vocab_files import TOKENIZER_CONFIG_FILE, VOCAB_FILE, read_vocab
 from schemas.errors import CheckpointError, ConfigError, TaskDataError
 from schemas.finetune_configs import FeaturesConfig
 from schemas.manifest import StageInput
@@ -175,60 +171,38 @@ def _check_length(job: TrialJob, *, positions: int) -> None:
 
 
 def _open_tokenizer(job: TrialJob, *, notes: list[str]) -> WordPieceTokenizer:
-    given = job.checkpoint or job.vocabulary
-    if given is not None:
-        where = given.data
-        if not _has(given, VOCAB_FILE):
-            raise CheckpointError(f"{where}: no {VOCAB_FILE} among its files: expected one")
-        vocab = read_vocab(input_file(given, VOCAB_FILE))
-        described = {}
-        if _has(given, TOKENIZER_CONFIG_FILE):
-            file = input_file(given, TOKENIZER_CONFIG_FILE)
-            described = parse_object(file.read(), where=file.url)
+    if job.checkpoint is None and job.vocabulary is not None:
+        vocab = read_vocab(input_file(job.vocabulary, VOCAB_FILE))
+        return _shared_tokenizer(tuple(vocab), **get_text_rules(job.vocabulary.statistics))
+    file: str | InputFile
+    if job.checkpoint is not None:
+        file = _vocabulary_file(job.checkpoint)
+        url = file.url
     elif job.config.init_checkpoint is not None:
-        where = job.config.init_checkpoint.rstrip("/")
-        vocabulary = vocabulary_url(where)
-        vocab = read_vocab(vocabulary)
-        if vocabulary.endswith(TOKENIZER_FILE):
-            return _shared_tokenizer(tuple(vocab), lowercase=read_lowercase(vocabulary))
-        described = _read_json(f"{where}/{TOKENIZER_CONFIG_FILE}")
+        file = url = vocabulary_url(job.config.init_checkpoint)
     else:
         raise ConfigError(f"{job.name}: neither a checkpoint nor a vocabulary was given")
-    lowercase = described.get("do_lower_case")
-    if not isinstance(lowercase, bool):
-        lowercase = not has_upper_case(vocab)
+    vocab, stated = read_vocab(file), read_stated_rules(url)
+    rules = complete_rules(stated, vocab)
+    if "lowercase" not in stated:
         notes.append(
-            f"{where} does not say whether its vocabulary is cased ({TOKENIZER_CONFIG_FILE}, "
-            f"do_lower_case); by its pieces it is {'uncased' if lowercase else 'cased'}"
+            f"{url.rpartition('/')[0]} does not say whether its vocabulary is cased "
+            f"({TOKENIZER_CONFIG_FILE}, do_lower_case); by its pieces it is "
+            f"{'uncased' if rules['lowercase'] else 'cased'}"
         )
-    return _shared_tokenizer(tuple(vocab), lowercase=lowercase)
+    return _shared_tokenizer(tuple(vocab), **rules)
+
+
+def _vocabulary_file(checkpoint: StageInput) -> InputFile:
+    if all(entry.path != VOCAB_FILE for entry in checkpoint.files):
+        raise CheckpointError(f"{checkpoint.data}: no {VOCAB_FILE} among its files: expected one")
+    return input_file(checkpoint, VOCAB_FILE)
 
 
 @functools.lru_cache(maxsize=1)
-def _shared_tokenizer(vocab: tuple[str, ...], *, lowercase: bool) -> WordPieceTokenizer:
+def _shared_tokenizer(vocab: tuple[str, ...], **rules: Unpack[TextRules]) -> WordPieceTokenizer:
     """Return the same object for consecutive trials with one vocabulary."""
-    return WordPieceTokenizer(vocab, lowercase=lowercase)
-
-
-def has_upper_case(vocab: Iterable[str]) -> bool:
-    """Return whether a word piece has an upper-case letter, ignoring special tokens."""
-    return any(
-        piece.removeprefix(CONTINUATION) != piece.removeprefix(CONTINUATION).lower()
-        for piece in vocab
-        if piece not in SPECIAL_TOKENS and not (piece.startswith("[") and piece.endswith("]"))
-    )
-
-
-def _has(given: StageInput, path: str) -> bool:
-    return any(entry.path == path for entry in given.files)
-
-
-def _read_json(url: str) -> dict[str, Any]:
-    try:
-        content = read_file(url)
-    except FileNotFoundError:
-        return {}
-    return parse_object(content, where=url)
+    return WordPieceTokenizer(vocab, **rules)
 
 
 # The model

@@ -33,6 +33,7 @@ from pydantic import BaseModel
 
 from pipelines.io.file_systems import file_system, protocols_of
 from pipelines.io.user_cache import cache_folder
+from pipelines.terminal import BARS_VARIABLE, copy_lines
 from schemas.error_serialization import deserialize_error
 from schemas.errors import ConfigError, RunnerError, TrainingError
 
@@ -121,7 +122,7 @@ class Worker:
             response = b""
             while not response.endswith(b"\n"):
                 process, is_new = self._get_process()
-                was_accepted, response = self._exchange(process, line)
+                was_accepted, response = self._exchange(process, line, name=name)
                 if not response.endswith(b"\n"):
                     self._process = None
                     code = _end(process, seconds=_END_SECONDS)
@@ -173,10 +174,12 @@ class Worker:
         )
         return self._process, True
 
-    def _exchange(self, process: subprocess.Popen[bytes], line: bytes) -> tuple[bool, bytes]:
+    def _exchange(
+        self, process: subprocess.Popen[bytes], line: bytes, *, name: str
+    ) -> tuple[bool, bytes]:
         """Return whether the call was accepted, and the response, incomplete if the process ended.
 
-        An exception such as KeyboardInterrupt stops the process first.
+        An exception such as KeyboardInterrupt stops the process first; a note says what was saved.
         """
         self._is_running = True
         stdin, stdout = cast("IO[bytes]", process.stdin), cast("IO[bytes]", process.stdout)
@@ -187,10 +190,12 @@ class Worker:
             return was_accepted, stdout.readline()
         except BrokenPipeError:
             return False, b""
-        except BaseException:
+        except BaseException as error:
             self._process = None
             process.terminate()
-            _end(process, seconds=_STOP_SECONDS)
+            _wait(process, seconds=_STOP_SECONDS)
+            with stdout:
+                _note_response(error, stdout.readlines(), name=name)
             raise
         finally:
             self._is_running = False
@@ -283,9 +288,11 @@ def run_job(module: str, job: BaseModel, *, name: str, folder: Path, num_process
     with _start(command, added=added) as process, _stoppable(process.terminate):
         try:
             code = process.wait()
-        except BaseException:
+        except BaseException as error:
             process.terminate()
             _end(process, seconds=_STOP_SECONDS)
+            if failure.exists():
+                _note_stop(error, json.loads(failure.read_text(encoding="utf-8")), name=name)
             raise
     if code:
         if failure.exists():
@@ -356,30 +363,54 @@ def _start(
     added: Mapping[str, str] = {},
 ) -> subprocess.Popen[bytes]:
     """Run a module. `added` are environment variables, unless the user has set them."""
+    lines, stderr = os.pipe() if sys.stderr.isatty() else (None, None)
+    bars = {} if lines is None else {BARS_VARIABLE: "1"}
     # In a new session Ctrl-C reaches only this process, which sends one signal. After a second
     # signal torchrun would exit before its workers have written their errors.
-    return subprocess.Popen(  # noqa: S603 - module of this package, no shell
+    process = subprocess.Popen(  # noqa: S603 - module of this package, no shell
         [sys.executable, "-m", *module],
-        env={**added, **child_environment()},
+        env={**added, **child_environment(), **bars},
         stdin=stdin,
         stdout=stdout,
+        stderr=stderr,
         start_new_session=True,
     )
+    if lines is not None and stderr is not None:
+        os.close(stderr)
+        copy_lines(os.fdopen(lines, "rb"))
+    return process
 
 
 def _end(process: subprocess.Popen[bytes], *, seconds: float) -> int:
     """Close the pipes, which ends an idle worker, and return the exit code."""
+    code = _wait(process, seconds=seconds)
+    if process.stdout is not None:
+        process.stdout.close()
+    return code
+
+
+def _wait(process: subprocess.Popen[bytes], *, seconds: float) -> int:
+    """Close the input, wait for the end of the process, and return the exit code."""
     if process.stdin is not None:
         with contextlib.suppress(OSError):
             process.stdin.close()
     try:
-        code = process.wait(seconds)
+        return process.wait(seconds)
     except subprocess.TimeoutExpired:
         process.kill()
-        code = process.wait()
-    if process.stdout is not None:
-        process.stdout.close()
-    return code
+        return process.wait()
+
+
+def _note_response(error: BaseException, lines: list[bytes], *, name: str) -> None:
+    """Add to an error how the stopped call of a worker ended, from the worker's last line."""
+    if lines and lines[-1].endswith(b"\n"):
+        values = json.loads(lines[-1])
+        if "error" in values:
+            _note_stop(error, values["error"], name=name)
+
+
+def _note_stop(error: BaseException, facts: dict[str, Any], *, name: str) -> None:
+    error.add_note(str(deserialize_error(facts, name=name)))
 
 
 def _exit_error(name: str, code: int) -> RunnerError:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import logging
-import sys
+import os
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -13,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tqdm import tqdm
 
 from model.data.batches import StepBatch
 from model.launch.distributed import ProcessGroup
@@ -30,20 +28,18 @@ from model.monitoring.training_log import (
 )
 from model.training.amounts import Amounts, Unit, budget_unit
 from model.training.artifact_files import CURVES_PICTURE
-from pipelines.progress import PROGRESS_FILE, TERMINAL_LINES, ProgressFile
+from pipelines.progress import PROGRESS_FILE, ProgressFile
+from pipelines.terminal import BARS_VARIABLE
 from schemas.model_configs import BudgetConfig, ModelConfig, PretrainConfig
 
 _LOGGER = logging.getLogger(__name__)
 _LINE_SECONDS = 15.0
 _PACE_SECONDS = 120.0
 _PACE_GAP_SECONDS = 0.5
-_BAR_FORMAT = "{desc}: {percentage:3.0f}%|{bar}| "
-_CLEAR_BELOW = "\x1b[J"
-_MIN_BAR_COLUMNS = 25
 
 
 class TrainingProgress:
-    """Shows progress, scores and time left: as a bar in a terminal, otherwise as log lines.
+    """Reports progress, scores and time left: to the launcher's bar, otherwise as log lines.
 
     Args:
         name: Name of the training, `pretrain.phase-1`.
@@ -58,41 +54,26 @@ class TrainingProgress:
         self._name, self._amounts = name, done
         self._unit, self._total = budget_unit(budget)
         self._file = ProgressFile(progress_file, job=name, unit=self._unit.removesuffix("s"))
-        self._file.write(done.in_unit(self._unit), total=self._total)
         self._details: Sequence[str] = ()
         self._is_logged = True
+        self._has_bar = BARS_VARIABLE in os.environ
         self._last_line = time.monotonic()
         # (time, amount) after each step. Starts after the first step, which may compile code.
         self._pace: deque[tuple[float, float]] = deque()
-        self._in_terminal = sys.stderr.isatty()
-        self._exit_stack = contextlib.ExitStack()
-        line = None
-        if self._in_terminal:
-            line = self._exit_stack.enter_context(TERMINAL_LINES.reserve())
-        self._bar = tqdm(
-            total=self._total,
-            initial=done.in_unit(self._unit),
-            desc=name,
-            bar_format=_BAR_FORMAT,
-            leave=False,
-            disable=not self._in_terminal,
-            position=line,
-        )
+        self._write_file()
 
     def update(self, done: Amounts) -> None:
         """Show the work done so far, earlier starts included. Call it after each step."""
         self._amounts = dataclasses.replace(done)
         now, amount = time.monotonic(), done.in_unit(self._unit)
-        self._file.write(min(amount, self._total), total=self._total)
         if len(self._pace) > 1 and now - self._pace[-2][0] < _PACE_GAP_SECONDS:
             self._pace.pop()
         self._pace.append((now, amount))
         while len(self._pace) > 2 and now - self._pace[1][0] > _PACE_SECONDS:
             self._pace.popleft()
-        self._is_logged = False
-        if self._in_terminal:
-            self._bar.update(min(amount, self._total) - self._bar.n)
-        elif now - self._last_line >= _LINE_SECONDS:
+        self._is_logged = self._has_bar
+        self._write_file()
+        if not self._has_bar and now - self._last_line >= _LINE_SECONDS:
             self._log_status(now)
 
     def log_step(self, step: StepRecord, throughput: ThroughputRecord) -> None:
@@ -104,20 +85,13 @@ class TrainingProgress:
         if throughput.model_flops_utilization is not None:
             details.append(f"{100 * throughput.model_flops_utilization:.0f} % MFU")
         self.set_details(details)
-        if self._in_terminal:
-            self._bar.refresh()
 
     def set_details(self, details: Sequence[str]) -> None:
         """Show details next to the progress, the most important first."""
         self._details = details
-        if self._in_terminal:
-            columns = self._bar.ncols  # None: unknown
-            bar_columns = len(f"{self._name}: 100%|| ") + _MIN_BAR_COLUMNS
-            max_length = None if columns is None else int(columns) - bar_columns
-            self._bar.bar_format = _BAR_FORMAT + self.status(max_length=max_length)
 
-    def log_evaluation(self, evaluation: EvaluationRecord) -> None:
-        """Log the scores of an evaluation."""
+    def log_evaluation(self, evaluation: EvaluationRecord, *, caution: str = "") -> None:
+        """Log the scores of an evaluation, and why they may say little."""
         parts = [
             f"held-out MLM loss {evaluation.held_out_mlm_loss:.3f}",
             f"perplexity {evaluation.perplexity:,.2f}",
@@ -125,6 +99,8 @@ class TrainingProgress:
         ]
         if evaluation.held_out_nsp_accuracy is not None:
             parts.append(f"NSP {format_percent(evaluation.held_out_nsp_accuracy)}")
+        if caution:
+            parts.append(caution)
         self._log(f"step {evaluation.step:,}, {', '.join(parts)}")
 
     def warn(self, text: str) -> None:
@@ -132,50 +108,29 @@ class TrainingProgress:
         self._log(f"warning: {text}", level=logging.WARNING)
 
     def _log(self, text: str, *, level: int = logging.INFO) -> None:
-        if self._in_terminal:
-            self._bar.write(f"{self._name}: {text}", file=sys.stderr)
-            self._clear_below()
-        else:
-            _LOGGER.log(level, "%s: %s", self._name, text)
+        _LOGGER.log(level, "%s: %s", self._name, text)
 
-    def finish(self, text: str) -> None:
-        """Log the result in place of the last state."""
-        self._close_bar()
+    def finish(self) -> None:
+        """Do not log the last state: the step's line reports the result."""
         self._is_logged = True
-        _LOGGER.info("%s: %s", self._name, text)
-        self._clear_below()
 
     def close(self) -> None:
-        """Remove the bar, and log the last state unless it was logged."""
-        self._close_bar()
+        """Log the last state unless it was logged."""
         if not self._is_logged:
             self._log_status(time.monotonic())
 
-    def _close_bar(self) -> None:
-        self._bar.close()
-        self._exit_stack.close()
+    def status(self) -> str:
+        """Return progress, details and time left in one line."""
+        return ", ".join(self._status_parts())
 
-    def _clear_below(self) -> None:
-        """Clear the line that a bar of another process used; that process draws it again."""
-        if self._in_terminal:
-            sys.stderr.write(_CLEAR_BELOW)
-            sys.stderr.flush()
-
-    def status(self, *, max_length: int | None = None) -> str:
-        """Return progress, details and time left in one line.
-
-        Args:
-            max_length: Number of characters. All but the first detail are dropped to stay below
-                it, the last one first. None: no limit.
-        """
+    def _status_parts(self) -> list[str]:
         left = self.seconds_left()
         end = [] if left is None else [f"{format_rounded_duration(left)} left"]
-        details = list(self._details)
-        while True:
-            text = ", ".join([self._format_position(), *details, *end])
-            if max_length is None or len(text) <= max_length or len(details) <= 1:
-                return text
-            details.pop()
+        return [self._format_position(), *self._details, *end]
+
+    def _write_file(self) -> None:
+        done = min(self._amounts.in_unit(self._unit), self._total)
+        self._file.write(done, total=self._total, details=self._status_parts())
 
     def seconds_left(self) -> float | None:
         """Return the time left at the pace of the last two minutes; None before the second step.
@@ -278,12 +233,12 @@ class PretrainingLogger:
             writer.write_step(record, throughput)
             progress.log_step(record, throughput)
 
-    def log_evaluation(self, record: EvaluationRecord) -> None:
-        """Log an evaluation."""
+    def log_evaluation(self, record: EvaluationRecord, *, caution: str = "") -> None:
+        """Log an evaluation, and why its scores may say little."""
         if self._main is not None:
             writer, progress = self._main
             writer.write_evaluation(record)
-            progress.log_evaluation(record)
+            progress.log_evaluation(record, caution=caution)
 
     def warn(self, text: str) -> None:
         """Log a warning."""
@@ -343,11 +298,9 @@ class TrialLogger:
         """Write the curve to disk. Call it before each checkpoint."""
         self._curve.sync()
 
-    def log_result(self, metrics: dict[str, float], *, seconds: float) -> None:
-        """Log the scores on dev."""
-        scores = ", ".join(f"{name} {format_percent(value)}" for name, value in metrics.items())
-        duration = format_rounded_duration(seconds)
-        self._progress.finish(f"dev {scores or 'not scored'} ({duration} of training)")
+    def finish(self) -> None:
+        """Leave the last state out of the log: the line of the step has the result."""
+        self._progress.finish()
 
     def close(self) -> None:
         """Log the last state and close the curve."""

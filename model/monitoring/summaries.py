@@ -15,7 +15,8 @@ def summarize_phase(manifest: Manifest) -> str:
     """Return steps and perplexity: `1,000 steps, held-out perplexity 6.84`."""
     perplexity = manifest.statistics.get("held_out", {}).get("perplexity")
     score = f", held-out perplexity {perplexity:.2f}" if perplexity is not None else ""
-    return f"{manifest.counters['steps']:,} steps{score}"
+    caution = _in_parentheses(filter(None, [manifest.statistics.get("held_out_caution")]))
+    return f"{manifest.counters['steps']:,} steps{score}{caution}"
 
 
 def summarize_examples(manifest: Manifest) -> str:

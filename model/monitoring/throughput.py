@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 import resource
 import sys
-import time
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
@@ -32,14 +31,11 @@ class Peak(NamedTuple):
 
     Attributes:
         flops: FLOPs per second; a multiply-add is two.
-        source: `data sheet`, or `measured matmul` for the fastest large matrix product that was
-            measured on the device.
         device: Name of the device.
         format: Number format of the factors.
     """
 
     flops: float
-    source: Literal["data sheet", "measured matmul"]
     device: str
     format: Format
 
@@ -52,8 +48,8 @@ class _DataSheet(NamedTuple):
     fp32: float
 
 
-# Keys match the full name from torch.cuda.get_device_name, so that MIG slices and laptop GPUs are
-# measured instead. Figures are NVIDIA's, without sparsity.
+# Keys match the full name from torch.cuda.get_device_name: MIG slices and laptop GPUs have other
+# peaks. Figures are NVIDIA's, without sparsity.
 _DATA_SHEETS: dict[str, _DataSheet] = {
     # "NVIDIA Blackwell HGX", per GPU of an HGX B200
     r"NVIDIA B200": _DataSheet(2250.0, 1100.0, 75.0),
@@ -87,34 +83,22 @@ _DATA_SHEETS: dict[str, _DataSheet] = {
     r"(NVIDIA )?RTX A6000": _DataSheet(154.8, 77.4, 38.7),
 }
 
-_MEASURE_SECONDS = 0.25
-_MIN_SIZE = 256
-_MAX_SIZE = {"cpu": 4096, "cuda": 8192}
 _BACKWARD_FACTOR = 2  # each product has two gradients of its size: of inputs and of weights
 
 
 def peak_flops(device: torch.device | str, *, precision: Precision) -> Peak | None:
-    """Return the peak of a CPU or CUDA device, or None for other devices.
-
-    Devices without a data sheet are measured for 0.25 s with the current number of threads.
+    """Return the peak of a GPU with a known data sheet, or None for other devices.
 
     Args:
-        device: Device to look up or measure.
-        precision: Precision of training. On GPUs, `fp32` is tf32 where
-            torch.backends.cuda.matmul.fp32_precision permits it.
+        device: Device to look up.
+        precision: Precision of training. `fp32` is tf32 where torch.backends.cuda.matmul's
+            fp32_precision permits it.
     """
     device = torch.device(device)
-    if device.type not in _MAX_SIZE:
+    if device.type != "cuda":
         return None
     number_format = _number_format(device, precision=precision)
-    if device.type == "cpu":
-        name, listed = "cpu", None
-    else:
-        name = torch.cuda.get_device_name(device)
-        listed = listed_peak(name, number_format=number_format)
-    return listed or Peak(
-        measure_flops(device, precision=precision), "measured matmul", name, number_format
-    )
+    return listed_peak(torch.cuda.get_device_name(device), number_format=number_format)
 
 
 def listed_peak(name: str, *, number_format: Format) -> Peak | None:
@@ -122,50 +106,16 @@ def listed_peak(name: str, *, number_format: Format) -> Peak | None:
     for pattern, sheet in _DATA_SHEETS.items():
         if re.fullmatch(pattern, name):
             tera: float | None = getattr(sheet, number_format)
-            return None if tera is None else Peak(tera * 1e12, "data sheet", name, number_format)
+            return None if tera is None else Peak(tera * 1e12, name, number_format)
     return None
 
 
 def _number_format(device: torch.device, *, precision: Precision) -> Format:
     if precision == "bf16":
         return "bf16"
-    if device.type != "cuda" or torch.cuda.get_device_capability(device) < (8, 0):
+    if torch.cuda.get_device_capability(device) < (8, 0):
         return "fp32"
     return "tf32" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "fp32"
-
-
-def measure_flops(device: torch.device, *, precision: Precision) -> float:
-    """Return the FLOPs per second of the fastest product of two square matrices.
-
-    The size doubles while several products fit into the time; the largest size is repeated.
-    """
-    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
-    end = time.perf_counter() + _MEASURE_SECONDS
-    best, size = 0.0, _MIN_SIZE
-    while True:
-        # Not zeros: a GPU needs less power for them, and runs faster than in training.
-        values = torch.linspace(-1.0, 1.0, size * size, device=device, dtype=torch.float32)
-        factor = values.to(dtype).view(size, size)
-        _time_product(factor)  # the first product of a size loads its kernel
-        duration = min(_time_product(factor) for _ in range(2))
-        best = max(best, 2 * size**3 / duration)
-        if size >= _MAX_SIZE[device.type] or 4 * 8 * duration > end - time.perf_counter():
-            break
-        size *= 2
-    while time.perf_counter() + duration < end:
-        duration = _time_product(factor)
-        best = max(best, 2 * size**3 / duration)
-    return best
-
-
-def _time_product(factor: torch.Tensor) -> float:
-    if factor.device.type == "cuda":
-        torch.cuda.synchronize(factor.device)
-    start = time.perf_counter()
-    torch.mm(factor, factor)
-    if factor.device.type == "cuda":
-        torch.cuda.synchronize(factor.device)
-    return time.perf_counter() - start
 
 
 def forward_flops(
@@ -242,9 +192,7 @@ def batch_flops(
 def model_flops_utilization(
     flops: float, *, seconds: float, processes: int, peak: Peak | None
 ) -> float | None:
-    """Return the fraction of the peak that model FLOPs use, 0 to 1.
-
-    Return None without a peak, and above 1: the measured peak of a busy machine is too low.
+    """Return the fraction of the peak that model FLOPs use, 0 to 1; None without a peak.
 
     Args:
         flops: Model FLOPs of all processes.
@@ -252,10 +200,7 @@ def model_flops_utilization(
         processes: Number of processes, each with one device.
         peak: Peak of one device.
     """
-    if peak is None:
-        return None
-    utilization = flops / (seconds * processes * peak.flops)
-    return utilization if utilization <= 1 else None
+    return None if peak is None else flops / (seconds * processes * peak.flops)
 
 
 class ThroughputMeter:

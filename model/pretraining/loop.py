@@ -15,7 +15,7 @@ from model.launch.stopping import StopRequest
 from model.monitoring.reporter import PretrainingLogger
 from model.monitoring.training_log import EvaluationRecord, StepRecord
 from model.optim.schedules import learning_rate
-from model.pretraining.checks import find_unigram_warning
+from model.pretraining.checks import find_unigram_warning, held_out_caution
 from model.pretraining.evaluation import HeldOutEvaluator
 from model.pretraining.job import TrainingJob
 from model.pretraining.setup import PretrainingSetup, open_setup
@@ -33,7 +33,6 @@ from model.training.checkpoints import Checkpoints
 from model.training.health import PAGE, is_unigram_check_due
 from model.training.loop import StepMetrics, Trainer, TrainingModule
 from pipelines.seeds import key_for
-from schemas.errors import ConfigError
 
 
 def train(job: TrainingJob, *, stop: StopRequest) -> None:
@@ -57,8 +56,6 @@ def train(job: TrainingJob, *, stop: StopRequest) -> None:
         )
         if group.is_main_process:
             stack.enter_context(checkpoints.lock())
-            if config.keep == "best":
-                checkpoints.delete_all_without_best()
         group.barrier()
         setup = open_setup(job, group=group, checkpoints=checkpoints)
         if setup.state.is_finished:
@@ -67,10 +64,10 @@ def train(job: TrainingJob, *, stop: StopRequest) -> None:
         stack.callback(training.logger.close)
         trainer = Trainer(training, group=group, checkpoints=checkpoints, stop=stop)
         trainer.run()
-        best_loss = trainer.evaluate()
+        trainer.evaluate()
         setup.state.is_finished = True
         training.logger.plot()
-        trainer.save(loss=best_loss)
+        trainer.save()
         trainer.close()
 
 
@@ -90,11 +87,7 @@ class PretrainingModule(TrainingModule[StepBatch]):
         self.checkpoint_config = config.checkpoints
         self.is_bf16, self.is_compiled = config.precision == "bf16", config.compile
         self.held_out = HeldOutEvaluator.open(job, group=group, setup=setup)
-        if config.keep == "best" and self.held_out is None:
-            raise ConfigError(
-                f"{job.name}: keep is best: expected held-out instances to choose by, found none. "
-                f"Raise build_instances.{config.instances}.held_out_fraction, or set keep to last"
-            )
+        self._caution = held_out_caution(job.instances.counters)
         if self.held_out is None:
             counts = count_labels(
                 setup.instances, vocabulary=setup.vocabulary, objective=config.objective
@@ -228,14 +221,9 @@ class PretrainingModule(TrainingModule[StepBatch]):
             return None
         return self.held_out.evaluate(self.setup.model, is_bf16=self.is_bf16)
 
-    def on_evaluate(self, metrics: Mapping[str, float]) -> bool:
+    def on_evaluate(self, metrics: Mapping[str, float]) -> None:
         state = self.setup.state
         state.record_evaluation(self.steps, metrics)
-        is_best = self.config.keep == "best" and (
-            state.best_loss is None or metrics["loss"] < state.best_loss
-        )
-        if is_best:
-            state.best_loss = metrics["loss"]
         record = EvaluationRecord(
             step=self.steps,
             tokens=state.done.tokens,
@@ -245,9 +233,8 @@ class PretrainingModule(TrainingModule[StepBatch]):
             held_out_nsp_loss=metrics.get("nsp_loss"),
             held_out_nsp_accuracy=metrics.get("nsp_accuracy"),
         )
-        self.logger.log_evaluation(record)
+        self.logger.log_evaluation(record, caution=self._caution)
         self._report_unigram_level()
-        return is_best
 
     def _report_unigram_level(self) -> None:
         """Warn once, during training, about a loss at the level of word frequencies."""

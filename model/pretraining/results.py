@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from safetensors.torch import save as save_tensors
 
 from model.encoder.hf_weights import save_model
-from model.pretraining.checks import find_warnings
+from model.pretraining.checks import find_warnings, held_out_caution
 from model.pretraining.job import TrainingJob
 from model.pretraining.setup import open_model
 from model.pretraining.snapshots import Snapshots
@@ -50,20 +50,20 @@ class FinishedTraining(NamedTuple):
 
 
 def read_finished(job: TrainingJob) -> FinishedTraining:
-    """Return the result of a finished job: its last model, or its best one with `keep: best`.
+    """Return the result of a finished job.
 
     Raises:
         CheckpointError: There is no checkpoint, or the training has not finished.
     """
-    published, state, notes = _published(job)
+    latest, state = _read_last_checkpoint(job)
     vocab = input_file(job.vocabulary, VOCAB_FILE)
     model = open_model(job, vocab=vocab)
-    model.load_state_dict(published.tensors["model"])
+    model.load_state_dict(latest.tensors["model"])
     pad_id = read_vocab(vocab).index(PAD)
     snapshots = Snapshots(job)
     files = {
         **save_model(model, pad_token_id=pad_id),
-        OPTIMIZER_FILE: save_tensors(dict(sorted(published.tensors["optimizer"].items()))),
+        OPTIMIZER_FILE: save_tensors(dict(sorted(latest.tensors["optimizer"].items()))),
         STATE_FILE: to_json(_next_phase_state(job, state)),
     }
     return FinishedTraining(
@@ -76,34 +76,25 @@ def read_finished(job: TrainingJob) -> FinishedTraining:
             "tokens": state.done.tokens,
         },
         statistics=_statistics(job, state, snapshots=snapshots),
-        notes=notes,
+        notes=_notes(state),
     )
 
 
-def _published(job: TrainingJob) -> tuple[LoadedCheckpoint, PhaseState, tuple[str, ...]]:
-    """Return the checkpoint to publish, its state, and notes on it."""
+def _read_last_checkpoint(job: TrainingJob) -> tuple[LoadedCheckpoint, PhaseState]:
+    """Return the last checkpoint of a finished training and its state."""
     checkpoints = Checkpoints(
         f"{job.work}/checkpoints", keep_last=job.config.checkpoints.save_total_limit
     )
     latest = checkpoints.latest()
     if latest is None:
         raise CheckpointError(f"{job.work}: expected a finished training, found no checkpoint")
-    last = PhaseState.from_json(latest.state, where=latest.info.url)
-    if not last.is_finished:
+    state = PhaseState.from_json(latest.state, where=latest.info.url)
+    if not state.is_finished:
         raise CheckpointError(
             f"{latest.info.url}: expected a finished training, found one after step "
-            f"{last.done.steps}: rerun to resume"
+            f"{state.done.steps}: rerun to resume"
         )
-    if job.config.keep == "last":
-        return latest, last, _notes(last)
-    del latest  # its tensors need as much memory as those of the best checkpoint
-    best = checkpoints.best()
-    state = PhaseState.from_json(best.state, where=best.info.url)
-    note = (
-        f"keep: best: the model is that of step {state.done.steps:,} of {last.done.steps:,}, with "
-        "the lowest held-out loss"
-    )
-    return best, state, (*_notes(last), note)
+    return latest, state
 
 
 def _next_phase_state(job: TrainingJob, state: PhaseState) -> dict[str, Any]:
@@ -133,11 +124,13 @@ def _statistics(job: TrainingJob, state: PhaseState, *, snapshots: Snapshots) ->
         step: {"held_out": _held_out(found["evaluation"]), "tokens": found["tokens"]}
         for step, found in snapshots.measured().items()
     }
+    caution = held_out_caution(job.instances.counters) if state.evaluation else ""
     return {
         "objective": job.config.objective,
         "max_seq_length": job.instances.statistics["max_seq_length"],
         "vocab_size": job.vocabulary.statistics["vocab_size"],
         "held_out": _held_out(state.evaluation),
+        **({"held_out_caution": caution} if caution else {}),
         "warnings": warnings_json(find_warnings(job, state)),
         **({"snapshots": along} if along else {}),
     }

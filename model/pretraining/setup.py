@@ -27,6 +27,7 @@ from model.training.loop import resume_from_checkpoint
 from pipelines.instances.masking import VocabularyIds, read_vocabulary_ids
 from pipelines.io.file_systems import file_system, read_file
 from pipelines.io.stage_inputs import InputFile, input_file
+from pipelines.wordpiece.text_rules import get_text_rules, read_stated_rules
 from pipelines.wordpiece.vocab_files import PAD, VOCAB_FILE, read_vocab
 from schemas.errors import CheckpointError, ConfigError, InstanceDataError
 from schemas.manifest import StageInput
@@ -185,10 +186,32 @@ def open_model(job: TrainingJob, *, vocab: InputFile) -> BertForPretraining:
     else:
         raise ConfigError(f"{job.name}: init_from_phase names a phase whose artifact was not given")
     loaded = load_pretrained(folder, objective=config.objective, seed=config.seed)
+    _check_text_rules(beside, job.vocabulary)
     _check_vocabulary(beside, vocab, found=loaded.model.vocab_size, expected=vocab_size)
     for note in loaded.notes:
         _LOGGER.info("%s: %s", job.name, note)
     return loaded.model
+
+
+def _check_text_rules(theirs: str, vocabulary: StageInput) -> None:
+    """Check that the tokenizer of a checkpoint changes text as that of the instances does.
+
+    Args:
+        theirs: URL of the checkpoint's vocabulary.
+        vocabulary: Vocabulary of the instances.
+
+    Raises:
+        InstanceDataError: The rules differ.
+        VocabularyError: A tokenizer file of the checkpoint cannot be read or used.
+    """
+    ours, stated = get_text_rules(vocabulary.statistics), read_stated_rules(theirs)
+    rules = get_text_rules({"lowercase": ours["lowercase"], **stated})
+    if stated and rules != ours:
+        raise InstanceDataError(
+            f"{theirs.rpartition('/')[0]}: expected a tokenizer with the text rules of the "
+            f"instances, {dict(ours)}, got {dict(rules)}. Build the instances with the "
+            f"checkpoint's vocabulary (build_vocabulary.vocab_file={theirs})"
+        )
 
 
 def _check_vocabulary(theirs: str, ours: InputFile, *, found: int, expected: int) -> None:

@@ -63,7 +63,6 @@ class PhaseState:
         instances: Instances trained on in this phase.
         recent: Losses of the last steps, at most RECENT_STEPS.
         lowest_mean: Lowest mean of RECENT_STEPS losses so far.
-        best_loss: Lowest held-out loss so far, with `keep: best`.
         evaluation: Result of the last evaluation.
         lowest_evaluation: `step` and `mlm_loss` of the evaluation with the lowest held-out loss.
         recent_mlm: losses of predicted tokens in the last steps, at most RECENT_STEPS.
@@ -80,7 +79,6 @@ class PhaseState:
     instances: int = 0
     recent: list[float] = field(default_factory=list)
     lowest_mean: float | None = None
-    best_loss: float | None = None
     evaluation: dict[str, float] = field(default_factory=dict)
     lowest_evaluation: dict[str, float] = field(default_factory=dict)
     recent_mlm: list[float] = field(default_factory=list)

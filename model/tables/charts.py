@@ -54,7 +54,7 @@ def chart_of(table: FilledTable) -> Chart | None:
     if not panels:
         return None
     return Chart(
-        title=table.title,
+        title=table.heading,
         label="steps of pretraining" if with_steps else "layers-width-heads, and LM perplexity",
         names=[] if with_steps else [_size_name(table.rows, name) for name in variants],
         panels=panels,

@@ -6,8 +6,10 @@ import json
 
 from model.tables.filled_tables import FilledTable
 from model.tables.results import ResultRow, TableModel, main_rows
-from model.tables.significance import EntryComparison
-from model.tables.verdicts import Verdict
+from model.tables.significance import EntryComparison, compare_entries, compare_with_majority
+from model.tables.sweeps import Sweep, all_tables
+from model.tables.table_verdicts import table_verdict
+from model.tables.verdicts import Verdict, find_verdicts
 
 JSON_FILE = "tables.json"
 
@@ -27,6 +29,9 @@ class Tables(TableModel):
 
     results: tuple[ResultRow, ...]
     comparisons: tuple[EntryComparison, ...]
+    baselines: tuple[EntryComparison, ...] = ()
+    """Comparisons of entries with the majority class."""
+
     tables: tuple[FilledTable, ...]
     submission: SubmittedFiles | None = None
     verdicts: tuple[Verdict, ...] = ()
@@ -38,6 +43,11 @@ class Tables(TableModel):
         return main_rows(self.results)
 
     @property
+    def comparison_count(self) -> int:
+        """Number of comparisons in all tables."""
+        return len(self.comparisons) + sum(len(table.comparisons) for table in self.tables)
+
+    @property
     def headline(self) -> str:
         """Most important sentence, or ""."""
         return self.verdicts[0].sentence if self.verdicts else ""
@@ -46,3 +56,28 @@ class Tables(TableModel):
         """Return the file; keys are sorted, so that equal tables give equal bytes."""
         data = self.model_dump(mode="json")
         return (json.dumps(data, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()
+
+
+def build_tables(sweep: Sweep, *, submission: SubmittedFiles | None = None) -> Tables:
+    """Return the tables of a recipe with all comparisons and verdicts.
+
+    Args:
+        sweep: Results of all entries, and the axes that some of them vary.
+        submission: Files of the GLUE submission.
+    """
+    results, swept = sweep.results, sweep.entries
+    tables = Tables(
+        results=tuple(results),
+        comparisons=tuple(compare_entries(results, swept=swept)),
+        baselines=tuple(compare_with_majority(results)),
+        tables=all_tables(sweep),
+        submission=submission,
+    )
+    verdicts = find_verdicts(
+        results, tables.comparisons, tables.baselines, tables.tables, swept=swept
+    )
+    with_verdicts = (
+        table.model_copy(update={"verdict": table_verdict(table, results, verdicts)})
+        for table in tables.tables
+    )
+    return tables.model_copy(update={"verdicts": verdicts, "tables": tuple(with_verdicts)})

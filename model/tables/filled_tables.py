@@ -18,7 +18,14 @@ from model.tables.paper_results import (
     PaperTable,
     glue_average,
 )
-from model.tables.results import MAJORITY_CLASS, ResultRow, TableModel, model_label
+from model.tables.results import (
+    MAJORITY_CLASS,
+    ResultRow,
+    TableModel,
+    model_label,
+    task_label,
+    with_bracket,
+)
 from model.tables.significance import VariantComparison, compare_features
 from model.tasks.reduced_data import cut_notes, marked
 
@@ -117,8 +124,16 @@ class FilledTable(TableModel):
     comparisons: tuple[VariantComparison, ...] = ()
     """Tests of our rows, in tables where the paper compares its rows."""
 
+    verdict: str = ""
+    """Verdict on our rows: the data of the comparison, and its result. "": no rows."""
+
     data: str = ""
     """Data of our rows, if not the tasks' own; otherwise ""."""
+
+    @property
+    def heading(self) -> str:
+        """Title with the name of our data if it is not the tasks' own."""
+        return task_label(self.title, f"ours: {self.data}" if self.data else "")
 
     @property
     def has_average(self) -> bool:
@@ -251,7 +266,7 @@ def _our_rows(results: Sequence[ResultRow], table: PaperTable) -> list[OurRow]:
     rows = [row for parts in models.values() for row in _rows_of_model(parts, table)]
     names = [row.name for row in rows]
     return [
-        row.model_copy(update={"name": f"{row.name} ({', '.join(row.entries)})"})
+        row.model_copy(update={"name": with_bracket(row.name, ", ".join(row.entries))})
         if names.count(row.name) > 1
         else row
         for row in rows

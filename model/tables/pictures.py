@@ -16,7 +16,7 @@ from matplotlib.patches import Patch
 from model.monitoring.formatting import format_percent
 from model.monitoring.palette import COLORS, GRAY, GRID, INK, SURFACE
 from model.tables.charts import Chart, ChartPanel
-from model.tables.results import DEV, MAJORITY_CLASS, ResultRow, main_rows
+from model.tables.results import DEV, MAJORITY_CLASS, ResultRow, main_rows, with_bracket
 from model.tasks.reduced_data import cut_notes, marked
 from schemas.errors import PredictionsError
 
@@ -112,7 +112,8 @@ def _draw_bars(
         value = 100 * (row.shown or 0.0)
         axes.barh(y, value, height=0.72, color=colors[row.model], zorder=2)
         if row.sd is not None:
-            axes.errorbar(value, y, xerr=100 * row.sd, **whisker)
+            low, high = spread(value, 100 * row.sd)
+            axes.errorbar(value, y, xerr=[[value - low], [high - value]], **whisker)
         draw_marks(axes, row, y)
         number = marked(format_percent(row.shown, row.sd), row.cut)
         axes.text(_NUMBERS, y, number, va="center", fontsize=8, color=INK)
@@ -120,7 +121,7 @@ def _draw_bars(
         if row.task not in tasks:
             tasks.add(row.task)
             style: Any = {"va": "bottom", "fontsize": 9, "fontweight": "bold", "color": INK}
-            axes.text(0.0, y - 0.52, f"{row.name} ({row.metric})", **style)
+            axes.text(0.0, y - 0.52, with_bracket(row.name, row.metric), **style)
     axes.set_ylim(places[-1] + 0.7, places[0] - 1.3)
     # Correlations can be below 0.
     lowest = min(100 * score for row in rows for score in (row.shown or 0.0, *row.runs))
@@ -221,7 +222,7 @@ def draw_panel(axes: Axes, chart: Chart, panel: ChartPanel) -> None:
     for number, (name, points) in enumerate(panel.lines.items()):
         color, label = COLORS[number % len(COLORS)], name or None
         xs, means, sds = zip(*points, strict=True)
-        low, high = ([x + sign * sd for x, sd in zip(means, sds, strict=True)] for sign in (-1, 1))
+        low, high = zip(*map(spread, means, sds), strict=True)
         if chart.names:
             axes.hlines(xs, low, high, color=color)
             axes.plot(means, xs, "o-", color=color, clip_on=False, label=label)
@@ -235,6 +236,14 @@ def draw_panel(axes: Axes, chart: Chart, panel: ChartPanel) -> None:
     else:
         axes.set_xlim(0, max(point.x for points in panel.lines.values() for point in points) or 1)
         axes.set_ylim(*widen(*axes.get_ylim()))
+
+
+def spread(mean: float, sd: float) -> tuple[float, float]:
+    """Return one standard deviation either way of a mean, times 100, without impossible scores.
+
+    Only correlations can be below 0.
+    """
+    return max(mean - sd, 0.0 if mean >= 0 else -100.0), min(mean + sd, 100.0)
 
 
 def use_rows(axes: Axes, names: Sequence[str]) -> None:

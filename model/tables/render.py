@@ -24,12 +24,12 @@ VARIANTS_COLUMNS = (
 )
 COMPARISONS_COLUMNS = (
     *("table", "axis", "context", "column", "first", "second", "first_mean", "second_mean"),
-    *("difference", "low", "high", "p", "p_holm", "test", "verdict", "paper_difference"),
+    *("difference", "low", "high", "p", "p_holm", "rows", "verdict", "paper_difference"),
 )
 TEST_NOTE = (
-    f"better, worse: Welch's t test of the restarts' dev scores, two-sided, below {LEVEL:g} after "
-    "Holm's correction for the comparisons of this table (for the means over its columns: for "
-    "those); within noise: not below. The interval is of 95 % and not corrected."
+    f"better, worse: p below {LEVEL:g}, two-sided, after Holm's correction for all comparisons of "
+    "this table; within noise: not below. Interval (95 %, not corrected) and p: dev rows and "
+    "restarts resampled, with two restarts or more of both."
 )
 
 _OPTIONAL = frozenset({"ensemble", "reference", "with", "the paper's"})
@@ -185,10 +185,10 @@ def comparisons_table(comparisons: Sequence[EntryComparison]) -> TextTable:
     """Return the difference of means of each two entries of a task with its 95 % interval."""
     cells = [
         {
-            "task": item.task,
+            "task": item.title,
             "entry": item.first,
             "minus": item.second,
-            **_test_cells(item, item.first_runs, item.second_runs),
+            **_test_cells(item),
         }
         for item in comparisons
     ]
@@ -196,10 +196,8 @@ def comparisons_table(comparisons: Sequence[EntryComparison]) -> TextTable:
         row["difference"] = marked(row["difference"], (*item.first_cut, *item.second_cut))
     sides = (((i.first, i.first_cut), (i.second, i.second_cut)) for i in comparisons)
     notes = [
-        "Means over the restarts of each entry's best grid point on dev, times 100. Interval and "
-        "p: Welch's t test (a permutation test where the restarts of each entry score the same), "
-        "with two restarts or more of both. p is corrected by Holm for all pairs, the interval is "
-        "not.",
+        "Means over the restarts of each entry's best grid point on dev, times 100.",
+        TEST_NOTE,
         "The grid points were chosen on the same dev rows, so means lean upward, and more after "
         "wider grids.",
         *cut_notes(side for pair in sides for side in pair),
@@ -216,16 +214,16 @@ def variants_table(filled: FilledTable) -> TextTable:
             "is": item.verdict,
             "than": item.second,
             "with": item.context,
-            **_test_cells(item, *item.runs),
+            **_test_cells(item),
             "the paper's": "" if item.paper is None else f"{item.paper:+.1f}",
         }
         for item in filled.comparisons
     ]
     notes = ["Times 100.", TEST_NOTE]
-    return _text_table(f"{filled.title}: differences", cells, notes=notes, numbers="difference")
+    return _text_table(f"{filled.heading}: differences", cells, notes=notes, numbers="difference")
 
 
-def _test_cells(item: Comparison, *runs: int) -> dict[str, str]:
+def _test_cells(item: Comparison) -> dict[str, str]:
     interval = ""
     if item.low is not None and item.high is not None:
         interval = f"{100 * item.low:+.1f} to {100 * item.high:+.1f}"
@@ -233,7 +231,8 @@ def _test_cells(item: Comparison, *runs: int) -> dict[str, str]:
         "difference": f"{100 * item.difference:+.1f}",
         "95 % interval": interval,
         "p (Holm)": "" if item.adjusted is None else f"{item.adjusted:.2g}",
-        "restarts": "/".join(map(str, runs)),
+        "restarts": "/".join(map(str, item.runs)),
+        "rows": f"{item.rows:,}" if item.rows else "",
     }
 
 
@@ -252,7 +251,8 @@ def paper_table(filled: FilledTable) -> TextTable:
     ]
     notes = [f"References of ours. {'; '.join(references)}."] if references else []
     groups = (paper, tuple(ours))
-    return TextTable(filled.title, tuple(header), groups, (*filled.notes, *notes))
+    verdict = [f"Verdict. {filled.verdict}"] if filled.verdict else []
+    return TextTable(filled.heading, tuple(header), groups, (*verdict, *filled.notes, *notes))
 
 
 def _paper_cells(row: PaperRow, filled: FilledTable) -> list[str]:

@@ -13,6 +13,8 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, computed_field
 
 from model.tables.paper_results import PAPER_TABLES, PaperModel
+from model.tables.resampling import Sample, read_samples
+from model.task_types.row_terms_files import StoredTerms
 from model.tasks.reduced_data import cut_on
 from model.tasks.task import Task
 from schemas.errors import PredictionsError
@@ -31,6 +33,7 @@ class TableModel(BaseModel):
     """Model of statistics or `tables.json`; unknown fields are ignored."""
 
     model_config = ConfigDict(
+        arbitrary_types_allowed=True,
         frozen=True,
         extra="ignore",
         validate_by_name=True,
@@ -140,9 +143,17 @@ class Evaluation(TableModel):
     content: str = ""
     """First digits of the content digest of the artifact, or ""."""
 
+    samples: Mapping[tuple[str, str], Sample] = Field(default={}, exclude=True)
+    """Scores of dev rows by metric and entry, "" for the majority class."""
+
     @classmethod
     def from_statistics(
-        cls, entry: str, statistics: Mapping[str, Any], *, content: str = ""
+        cls,
+        entry: str,
+        statistics: Mapping[str, Any],
+        *,
+        content: str = "",
+        row_terms: Iterable[StoredTerms] = (),
     ) -> Self:
         """Return the evaluation in the statistics of an artifact.
 
@@ -150,12 +161,15 @@ class Evaluation(TableModel):
             entry: Name of the entry in the recipe. Equal entries share an artifact.
             statistics: Statistics of the artifact.
             content: Content digest of the artifact.
+            row_terms: Scores of dev rows in the artifact.
 
         Raises:
             PredictionsError: The statistics are not those of an evaluation.
         """
         try:
-            return cls.model_validate({**statistics, "entry": entry, "content": digits_of(content)})
+            own = {"entry": entry, "content": digits_of(content)}
+            samples = read_samples(entry, row_terms)
+            return cls.model_validate({**statistics, **own, "samples": samples})
         except ValidationError as error:
             raise PredictionsError(
                 f"entry {entry}: its artifact's statistics are not those of an evaluation "
@@ -263,7 +277,7 @@ class ResultRow(Scores):
     """
 
     task: str
-    title: str = Field(default="", exclude=True)
+    title: str = ""
     """Title of the task."""
 
     entry: str
@@ -297,6 +311,12 @@ class ResultRow(Scores):
     majority: float | None
     """Score of the majority class on the same rows, in fractions of 1."""
 
+    sample: Sample | None = Field(default=None, exclude=True)
+    """Scores of the restarts on the rows of dev. None: not stored, or another split."""
+
+    majority_sample: Sample | None = Field(default=None, exclude=True)
+    """Scores of the majority class on the same rows."""
+
     dev_score: float | None = Field(default=None, exclude=True)
     """Main metric on dev of the entry's best model or of its ensemble."""
 
@@ -324,8 +344,22 @@ class ResultRow(Scores):
 
     @property
     def name(self) -> str:
-        """Name of the task in tables."""
-        return self.title or self.task
+        """Name of the task in tables, with that of its data if it is not the task's own."""
+        return task_label(self.title or self.task, self.data)
+
+
+def task_label(name: str, data: str) -> str:
+    """Return a name with that of its data, such as `SST-2 (generated sample)`."""
+    return with_bracket(name, data) if data else name
+
+
+def with_bracket(text: str, remark: str) -> str:
+    """Return a text with a remark in brackets; a bracket that ends the text takes it in.
+
+    >>> with_bracket("+56 points on SST-2", "p 0.01"), with_bracket("CoLA (own data)", "p 0.01")
+    ('+56 points on SST-2 (p 0.01)', 'CoLA (own data, p 0.01)')
+    """
+    return f"{text[:-1]}, {remark})" if text.endswith(")") else f"{text} ({remark})"
 
 
 def in_order(evaluations: Sequence[Evaluation], *, tasks: Mapping[str, Task]) -> list[Evaluation]:
@@ -380,6 +414,7 @@ def _rows(item: Evaluation, task: Task | None, *, is_redundant: bool) -> Iterato
             if is_redundant:  # its single models have other rows
                 scores |= {"runs": (), "failed": 0, "best": None}
             has_value = _number(item.metrics, split, metric) is not None
+            is_dev, runs = split == DEV, scores["runs"]
             yield ResultRow(
                 **about,
                 **scores,
@@ -387,6 +422,8 @@ def _rows(item: Evaluation, task: Task | None, *, is_redundant: bool) -> Iterato
                 split=split,
                 metric=metric,
                 is_main=metric == item.metric,
+                sample=item.samples.get((metric, item.entry)) if is_dev and runs else None,
+                majority_sample=item.samples.get((metric, "")) if is_dev else None,
                 is_listed=task is None or metric in task.metrics,
                 cut=cut_on(split, item.cut),
                 majority=item.majority(split, metric),

@@ -1,173 +1,62 @@
-"""Significance tests between means over restarts; comparisons of entries and of variants on dev."""
+"""Comparisons of entries and of variants on dev. All comparisons of a table are one family."""
 
 from __future__ import annotations
 
 import itertools
 import json
-import math
 import statistics
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
 from pydantic import computed_field
 
 from model.tables.paper_results import PAPER_TABLES
-from model.tables.results import MAJORITY, ResultRow, TableModel, main_rows
+from model.tables.resampling import Sample, count_draws, draw_means
+from model.tables.results import MAJORITY, MAJORITY_CLASS, ResultRow, TableModel, main_rows
+from model.task_types.row_terms import Float64s
 
 LEVEL = 0.05
 MEAN = "mean"
 FINE_TUNED = "fine-tuned"
-_CONFIDENCE = 0.95
+SCRATCH = "scratch"
+_INTERVAL = (0.025, 0.975)
 
-TestName = Literal["Welch", "permutation", ""]
 ComparisonVerdict = Literal["better", "worse", "within noise", "not tested"]
-Runs = Sequence[float]
-"""Scores of the restarts of one side, in fractions of 1."""
 
 
-class TestResult(NamedTuple):
-    """Estimate of a weighted sum of means, such as one mean minus another, in fractions of 1."""
+class Side(NamedTuple):
+    """Mean score of an entry, or the score of the majority class, in fractions of 1."""
 
-    estimate: float
-    low: float | None = None
-    """Lower end of the 95 % interval. None: a sample has one run."""
+    mean: float
+    runs: int
+    """Number of restarts; 0 for the majority class."""
 
-    high: float | None = None
-    """Upper end of the 95 % interval."""
+    sample: Sample | None
 
-    p: float | None = None
-    """Two-sided p-value of a sum of 0. None: not tested."""
-
-    p_greater: float | None = None
-    """One-sided p-value of a sum of 0 or less."""
-
-    test: TestName = ""
-    """`Welch`, or `permutation` for samples without variance."""
-
-    runs: tuple[int, int] = (0, 0)
-    """Smallest number of runs of both sides."""
+    @classmethod
+    def of(cls, row: ResultRow) -> Side:
+        """Return the mean of an entry."""
+        return cls(mean_of(row), len(row.runs), row.sample)
 
     @property
-    def reversed(self) -> TestResult:
-        """Difference of the second side and the first, two-sided."""
-        low, high = (None if end is None else -end for end in (self.high, self.low))
-        return TestResult(-self.estimate, low, high, self.p, runs=self.runs[::-1])
+    def is_tested(self) -> bool:
+        """False with one restart, which does not show the noise, or without scores of rows."""
+        return self.sample is not None and self.runs != 1
 
 
-def welch_test(
-    samples: Sequence[Runs], weights: Sequence[float], *, null_value: float = 0.0
-) -> TestResult:
-    """Test a weighted sum of means minus a constant with Welch's t-test (unequal variances).
-
-    Degrees of freedom are those of Satterthwaite. The test is unpaired although restarts share data
-    order and new weights: a paired test has half the degrees of freedom, and gains only if such
-    restarts score alike. If they do, this test is conservative. Samples without variance are tested
-    with a permutation test.
-
-    Raises:
-        ValueError: The numbers of samples and weights differ, or a sample is empty.
-    """
-    estimate = sum(
-        weight * statistics.fmean(sample) for sample, weight in zip(samples, weights, strict=True)
-    )
-    estimate -= null_value
-    if min(len(sample) for sample in samples) < 2:
-        return TestResult(estimate)
-    variances = [
-        weight**2 * statistics.variance(sample) / len(sample)
-        for sample, weight in zip(samples, weights, strict=True)
-    ]
-    error = math.sqrt(sum(variances))
-    if error == 0.0:
-        return _permutation_test(samples, weights, estimate=estimate)
-    # lazy: loads scipy
-    from scipy.stats import t
-
-    parts = [
-        variance**2 / (len(sample) - 1) for variance, sample in zip(variances, samples, strict=True)
-    ]
-    degrees = sum(variances) ** 2 / sum(parts)
-    margin = error * float(t.ppf((1 + _CONFIDENCE) / 2, degrees))
-    return TestResult(
-        estimate,
-        estimate - margin,
-        estimate + margin,
-        p=2 * float(t.sf(abs(estimate) / error, degrees)),
-        p_greater=float(t.sf(estimate / error, degrees)),
-        test="Welch",
-    )
-
-
-def _permutation_test(
-    samples: Sequence[Runs], weights: Sequence[float], *, estimate: float
-) -> TestResult:
-    """Test constant samples: count the permutations of runs with a difference as large.
-
-    Runs are permuted within pairs of samples with weights w and -w. Pairs whose differences have
-    opposite signs are not tested.
-    """
-    if estimate == 0.0:
-        return TestResult(estimate, estimate, estimate, 1.0, 1.0, "permutation")
-    pairs = list(zip(samples[::2], samples[1::2], strict=False))
-    is_paired = len(samples) % 2 == 0 and list(weights) == [weights[0], -weights[0]] * len(pairs)
-    gaps = [a[0] - b[0] for a, b in pairs]
-    if not is_paired or min(gaps) * max(gaps) < 0:
-        return TestResult(estimate, estimate, estimate)
-    different = [pair for pair, gap in zip(pairs, gaps, strict=True) if gap]
-    permutations = math.prod(math.comb(len(a) + len(b), len(a)) for a, b in different)
-    mirrored = 1 if all(len(a) == len(b) for a, b in different) else 0
-    return TestResult(
-        estimate,
-        estimate,
-        estimate,
-        p=(1 + mirrored) / permutations,
-        p_greater=1 / permutations if estimate > 0 else 1.0,
-        test="permutation",
-    )
-
-
-def mean_difference(pairs: Sequence[tuple[Runs, Runs]]) -> TestResult:
-    """Test the mean over independent tasks of the difference a - b of the means of each pair."""
-    weight = 1 / len(pairs)
-    samples = [sample for pair in pairs for sample in pair]
-    result = welch_test(samples, [weight, -weight] * len(pairs))
-    first, second = (min(len(pair[side]) for pair in pairs) for side in (0, 1))
-    return result._replace(runs=(first, second))
-
-
-def prediction_p_value(value: float, sample: Runs) -> float | None:
-    """Return the one-sided p-value that another run of a sample scores at least a value.
-
-    This is a t prediction interval. None: the sample has one run or no variance.
-    """
-    if len(sample) < 2 or (sd := statistics.stdev(sample)) == 0.0:
-        return None
-    # lazy: loads scipy
-    from scipy.stats import t
-
-    distance = (value - statistics.fmean(sample)) / (sd * math.sqrt(1 + 1 / len(sample)))
-    return float(t.sf(distance, len(sample) - 1))
-
-
-def holm_adjust(values: Sequence[float | None]) -> list[float | None]:
-    """Return p-values adjusted for multiple tests (Holm 1979). None is not counted."""
-    ranked = sorted((p, index) for index, p in enumerate(values) if p is not None)
-    scaled = [min(1.0, (len(ranked) - rank) * p) for rank, (p, _) in enumerate(ranked)]
-    adjusted: list[float | None] = [None] * len(values)
-    for (_, index), p in zip(ranked, itertools.accumulate(scaled, max), strict=True):
-        adjusted[index] = p
-    return adjusted
+Pair = tuple[Side, Side]
 
 
 class Comparison(TableModel):
-    """Means over restarts of two sides, in fractions of 1, and the test of their difference."""
+    """Mean scores of two sides, in fractions of 1, and the test of their difference."""
 
     first: str
     second: str
     first_mean: float
     second_mean: float
     low: float | None
-    """Lower end of the 95 % interval of the difference. None: a side has one run."""
+    """Lower end of the 95 % interval of the difference. None: not tested."""
 
     high: float | None
     """Upper end of the interval."""
@@ -176,7 +65,13 @@ class Comparison(TableModel):
     """Two-sided p-value of equal means. None: not tested."""
 
     adjusted: float | None = None
-    """`p` after Holm's adjustment."""
+    """`p` after Holm's adjustment for all comparisons of the table."""
+
+    runs: tuple[int, int]
+    """Number of restarts of both; the minimum over the tasks of a mean."""
+
+    rows: int
+    """Number of dev rows; the minimum over the tasks of a mean. 0: not known."""
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -184,18 +79,31 @@ class Comparison(TableModel):
         """First mean minus second mean."""
         return self.first_mean - self.second_mean
 
-    def _result(self, runs: tuple[int, int]) -> TestResult:
-        """Return the test with the adjusted p-value."""
-        return TestResult(self.difference, self.low, self.high, self.adjusted, runs=runs)
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def verdict(self) -> ComparisonVerdict:
+        """Verdict on the first side."""
+        if self.adjusted is None:
+            return "not tested"
+        if self.adjusted >= LEVEL:
+            return "within noise"
+        return "better" if self.difference > 0 else "worse"
 
 
 class EntryComparison(Comparison):
-    """Two entries of a task on dev by its main metric, the better mean first."""
+    """Two entries of a task on dev by its main metric, the better mean first; an entry and the
+    majority class; or the pretrained entries of several tasks and their twins from scratch."""
 
     task: str
+    """Name of the task; "" for a mean over several."""
+
+    title: str
+    """Name of the task in tables, with that of its data."""
+
     metric: str
-    first_runs: int
-    second_runs: int
+    columns: int = 1
+    """Number of tasks of the mean."""
+
     first_cut: tuple[str, ...] = ()
     """Reductions of the data or the training of the first entry."""
 
@@ -204,11 +112,6 @@ class EntryComparison(Comparison):
     """Reference of the first score for `bertloom lineage` and `reproduce`."""
 
     second_reference: str = ""
-
-    @property
-    def result(self) -> TestResult:
-        """Test with the adjusted p-value."""
-        return self._result((self.first_runs, self.second_runs))
 
 
 class VariantComparison(Comparison):
@@ -226,48 +129,75 @@ class VariantComparison(Comparison):
     context: str = ""
     """Variants of the other axes of the sweep, equal for both."""
 
-    runs: tuple[int, int]
-    """Number of restarts of both; the minimum over the columns of a mean."""
-
-    test: TestName
     paper: float | None = None
     """Difference in the paper, times 100. None: the paper lacks one of the values."""
 
-    @property
-    def result(self) -> TestResult:
-        """Test with the adjusted p-value."""
-        return self._result(self.runs)
 
-    @computed_field  # type: ignore[prop-decorator]
-    @property
-    def verdict(self) -> ComparisonVerdict:
-        """Verdict on the first variant."""
-        if self.adjusted is None:
-            return "not tested"
-        if self.adjusted >= LEVEL:
-            return "within noise"
-        return "better" if self.difference > 0 else "worse"
+def compare(groups: Sequence[Sequence[Pair]]) -> list[dict[str, Any]]:
+    """Return the fields of a comparison for each group of pairs, on the mean over its pairs.
 
+    The groups are one family: p-values are adjusted for all of them.
+    """
+    draws = count_draws(len(groups))
+    means = _draw_sides([side for pairs in groups for pair in pairs for side in pair], draws=draws)
 
-def _compare(groups: Sequence[Sequence[tuple[Runs, Runs]]]) -> list[dict[str, Any]]:
-    """Return the fields of a comparison for each group of pairs of restarts, tested on its mean."""
-    results = [mean_difference(pairs) for pairs in groups]
-    adjusted = holm_adjust([result.p for result in results])
+    def test(pairs: Sequence[Pair]) -> dict[str, Any]:
+        if not all(side.is_tested for pair in pairs for side in pair):
+            return {"low": None, "high": None, "p": None}
+        parts = [means[id(first.sample)] - means[id(second.sample)] for first, second in pairs]
+        differences = np.mean(parts, axis=0)
+        low, high = np.quantile(differences, _INTERVAL).tolist()
+        tail = min(int((differences <= 0).sum()), int((differences >= 0).sum()))
+        return {"low": low, "high": high, "p": min(1.0, 2 * (1 + tail) / (1 + draws))}
+
+    results = [test(pairs) for pairs in groups]
+    adjusted = holm_adjust([result["p"] for result in results])
     return [
-        {
-            **result._asdict(),
-            "first_mean": statistics.fmean(statistics.fmean(first) for first, _ in pairs),
-            "second_mean": statistics.fmean(statistics.fmean(second) for _, second in pairs),
-            "adjusted": p,
-        }
+        {**result, "adjusted": p, **_describe(pairs)}
         for pairs, result, p in zip(groups, results, adjusted, strict=True)
     ]
+
+
+def _draw_sides(sides: Sequence[Side], *, draws: int) -> dict[int, Float64s]:
+    """Return the mean scores in each draw by the `id` of the sample; rows are drawn once."""
+    groups: dict[str, dict[int, Sample]] = {}
+    for side in sides:
+        if side.is_tested and side.sample is not None:
+            groups.setdefault(side.sample.rows, {})[id(side.sample)] = side.sample
+    means: dict[int, Float64s] = {}
+    for group in groups.values():
+        means |= zip(group, draw_means(list(group.values()), draws=draws), strict=True)
+    return means
+
+
+def _describe(pairs: Sequence[Pair]) -> dict[str, Any]:
+    """Return the means of both sides, and the smallest numbers of restarts and rows."""
+    first, second = zip(*pairs, strict=True)
+    samples = [side.sample for pair in pairs for side in pair]
+    return {
+        "first_mean": statistics.fmean(side.mean for side in first),
+        "second_mean": statistics.fmean(side.mean for side in second),
+        "runs": (min(side.runs for side in first), min(side.runs for side in second)),
+        "rows": min(sample.size if sample else 0 for sample in samples),
+    }
+
+
+def holm_adjust(values: Sequence[float | None]) -> list[float | None]:
+    """Return p-values adjusted for multiple tests (Holm 1979). None is not counted."""
+    ranked = sorted((p, index) for index, p in enumerate(values) if p is not None)
+    scaled = [min(1.0, (len(ranked) - rank) * p) for rank, (p, _) in enumerate(ranked)]
+    adjusted: list[float | None] = [None] * len(values)
+    for (_, index), p in zip(ranked, itertools.accumulate(scaled, max), strict=True):
+        adjusted[index] = p
+    return adjusted
 
 
 def compare_entries(
     rows: Sequence[ResultRow], *, swept: Collection[str] = ()
 ) -> list[EntryComparison]:
     """Compare all pairs of entries of a task by the means of their best grid points.
+
+    If several tasks have pretrained twins, the last comparison is the mean over them.
 
     Grid points were selected on the same dev rows, so means are biased upward, and more for larger
     grids. Majority classes are not compared. `model.tables.sweeps` compares variants of a sweep.
@@ -281,23 +211,88 @@ def compare_entries(
         for pair in itertools.combinations(comparable_rows(rows), 2)
         if is_comparable(*pair) and not {row.entry for row in pair} <= set(swept)
     ]
-    found = _compare([[(first.runs, second.runs)] for first, second in pairs])
+    twins = list(pretraining_twins(rows, swept=swept).values())
+    groups = [[(Side.of(first), Side.of(second))] for first, second in pairs]
+    sides = [(Side.of(first), Side.of(second)) for first, second in twins]
+    tested = [pair for pair in sides if all(side.is_tested for side in pair)] or sides
+    means = [tested] if len(tested) > 1 else []
+    fields = compare([*groups, *means])
+    found = [
+        _entry_comparison(first, second, item)
+        for (first, second), item in zip(pairs, fields, strict=False)
+    ]
+    return found + [
+        EntryComparison(
+            task="",
+            title=f"mean of {len(group)} tasks",
+            metric="",
+            columns=len(group),
+            first="pretrained",
+            second="from scratch",
+            **item,
+        )
+        for group, item in zip(means, fields[len(pairs) :], strict=True)
+    ]
+
+
+def _entry_comparison(
+    first: ResultRow, second: ResultRow, fields: dict[str, Any]
+) -> EntryComparison:
+    return EntryComparison(
+        task=first.task,
+        title=first.name,
+        metric=first.metric,
+        first=first.entry,
+        second=second.entry,
+        first_cut=first.cut,
+        second_cut=second.cut,
+        first_reference=first.reference,
+        second_reference=second.reference,
+        **fields,
+    )
+
+
+def compare_with_majority(rows: Sequence[ResultRow]) -> list[EntryComparison]:
+    """Compare each entry with the majority class on the same rows; all of them are one family."""
+    known = [row for row in comparable_rows(rows) if row.majority is not None]
+    groups = [[(Side.of(row), Side(row.majority or 0.0, 0, row.majority_sample))] for row in known]
     return [
         EntryComparison(
-            task=first.task,
-            metric=first.metric,
-            first=first.entry,
-            second=second.entry,
-            first_runs=len(first.runs),
-            second_runs=len(second.runs),
-            first_cut=first.cut,
-            second_cut=second.cut,
-            first_reference=first.reference,
-            second_reference=second.reference,
+            task=row.task,
+            title=row.name,
+            metric=row.metric,
+            first=row.entry,
+            second=MAJORITY_CLASS,
+            first_cut=row.cut,
+            first_reference=row.reference,
             **fields,
         )
-        for (first, second), fields in zip(pairs, found, strict=True)
+        for row, fields in zip(known, compare(groups), strict=True)
     ]
+
+
+def pretraining_twins(
+    rows: Sequence[ResultRow], *, swept: Collection[str] = ()
+) -> dict[str, tuple[ResultRow, ResultRow]]:
+    """Return for each task its best pretrained entry that has a twin from scratch, and the twin.
+
+    Twins have the same shape, method and data.
+    """
+    ranked = [row for row in comparable_rows(rows) if row.entry not in swept]
+    ranked.sort(key=mean_of, reverse=True)
+    scratch = [row for row in ranked if row.start == SCRATCH]
+    twins: dict[str, tuple[ResultRow, ResultRow]] = {}
+    for row in ranked:
+        others = (other for other in scratch if _without_start(other) == _without_start(row))
+        twin = next(others, None)
+        if twin is not None and row.start != SCRATCH:
+            twins.setdefault(row.task, (row, twin))
+    return {row.task: twins[row.task] for row in rows if row.task in twins}
+
+
+def _without_start(row: ResultRow) -> tuple[str, str, dict[str, object]]:
+    settings = {key: value for key, value in row.settings.items() if key != "start"}
+    return row.task, row.method, settings
 
 
 def comparable_rows(rows: Sequence[ResultRow]) -> list[ResultRow]:
@@ -322,49 +317,48 @@ class VariantPair(NamedTuple):
     first: str
     second: str
     context: str
-    first_runs: Runs
-    second_runs: Runs
+    sides: Pair
     paper: float | None
 
 
 def compare_variants(pairs: Sequence[VariantPair]) -> tuple[VariantComparison, ...]:
-    """Compare each pair on its column, and on the mean over all columns that both variants have.
-
-    P-values of columns and of means are adjusted separately.
-    """
+    """Compare each pair on its column, and on the mean over all columns that both variants have."""
     groups: dict[tuple[str, str, str], list[VariantPair]] = {}
     for pair in pairs:
         groups.setdefault((pair.first, pair.second, pair.context), []).append(pair)
-    means = [group for group in groups.values() if len(group) > 1]
-    return (*_compare_groups([[pair] for pair in pairs]), *_compare_groups(means))
-
-
-def _compare_groups(groups: Sequence[Sequence[VariantPair]]) -> Iterator[VariantComparison]:
-    found = _compare([[(pair.first_runs, pair.second_runs) for pair in group] for group in groups])
-    for group, fields in zip(groups, found, strict=True):
-        paper = [pair.paper for pair in group if pair.paper is not None]
-        yield VariantComparison(
+    family = [[pair] for pair in pairs] + [group for group in groups.values() if len(group) > 1]
+    found = compare([[pair.sides for pair in group] for group in family])
+    return tuple(
+        VariantComparison(
             column=group[0].column if len(group) == 1 else MEAN,
             columns=tuple(pair.column for pair in group),
             first=group[0].first,
             second=group[0].second,
             context=group[0].context,
-            paper=round(statistics.fmean(paper), 2) if len(paper) == len(group) else None,
+            paper=_mean_of_known([pair.paper for pair in group]),
             **fields,
         )
+        for group, fields in zip(family, found, strict=True)
+    )
+
+
+def _mean_of_known(values: Iterable[float | None]) -> float | None:
+    """Return the mean; None if a value is not known."""
+    numbers = list(values)
+    known = [value for value in numbers if value is not None]
+    return round(statistics.fmean(known), 2) if len(known) == len(numbers) else None
 
 
 def compare_features(rows: Sequence[ResultRow]) -> tuple[VariantComparison, ...]:
     """Compare fine-tuning with each choice of feature layers of a model (Table 7), on dev."""
     table = PAPER_TABLES["table-7"]
     models: dict[str, list[ResultRow]] = {}
-    for row in main_rows(rows):
+    for row in comparable_rows(rows):
         if row.paper_table == table.key:
             shape = {key: row.settings[key] for key in row.settings.keys() - _METHOD_FIELDS}
             models.setdefault(json.dumps([row.task, shape], sort_keys=True), []).append(row)
     pairs = []
     for group in models.values():
-        group = [row for row in group if row.mean is not None]
         fine_tuned = [row for row in group if row.method == "fine-tune"]
         best = max(fine_tuned, key=mean_of, default=None)
         pairs += [
@@ -373,8 +367,7 @@ def compare_features(rows: Sequence[ResultRow]) -> tuple[VariantComparison, ...]
                 first=FINE_TUNED,
                 second=row.features,
                 context=row.start if len(models) > 1 else "",
-                first_runs=best.runs,
-                second_runs=row.runs,
+                sides=(Side.of(best), Side.of(row)),
                 paper=table.difference("BERT_BASE", row.features, row.paper_column),
             )
             for row in group

@@ -27,7 +27,7 @@ from model.tables.paper_results import (
     PaperTable,
 )
 from model.tables.results import DEV, ResultRow, digits_of, main_rows, reference_to
-from model.tables.significance import VariantPair, compare_variants
+from model.tables.significance import Side, VariantPair, compare_variants
 from schemas.finetune_configs import ExpandedAxis, ExpandedEntry, TabulateConfig
 from schemas.fingerprint import content_digest
 from schemas.manifest import StageInput
@@ -174,7 +174,7 @@ class _AxisTable:
 
     def _pairs(self, rows: Sequence[OurRow]) -> Iterator[VariantPair]:
         """Yield comparisons on each column in which both rows have restarts."""
-        runs = {(r.entry, r.metric): r.runs for r in self.sweep.results if r.split == DEV}
+        scored = {(r.entry, r.metric): r for r in self.sweep.results if r.split == DEV}
         for first, second, context in self._compared():
             sides = [row for side in (first, second) for row in rows if _is_row(row, side)]
             for column in (line.column for line in self.lines):
@@ -186,8 +186,10 @@ class _AxisTable:
                         first=first.name,
                         second=second.name,
                         context=context,
-                        first_runs=runs[cells[0].entry, column.metric],
-                        second_runs=runs[cells[1].entry, column.metric],
+                        sides=(
+                            Side.of(scored[cells[0].entry, column.metric]),
+                            Side.of(scored[cells[1].entry, column.metric]),
+                        ),
                         paper=self.ablation.difference(first.variant, second.variant, column.key),
                     )
 

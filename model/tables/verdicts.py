@@ -1,35 +1,34 @@
 """Verdicts on a recipe's results: one sentence for each comparison, most important first.
 
-A sentence claims a difference only where a two-sided test is below `LEVEL` after Holm's correction:
-over all pairs of entries, over the columns or the means of a table for the variants of a sweep.
+A sentence claims a difference only where p is below `LEVEL` after Holm's correction for all
+comparisons of its table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from typing import Any, Literal
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
 from model.monitoring.formatting import format_percent
 from model.tables.filled_tables import FilledTable
 from model.tables.paper_results import ABLATIONS, CUSTOM
-from model.tables.results import ResultRow, TableModel, main_rows
+from model.tables.results import ResultRow, TableModel, main_rows, task_label, with_bracket
 from model.tables.significance import (
     FINE_TUNED,
     LEVEL,
     MEAN,
+    SCRATCH,
+    Comparison,
     EntryComparison,
-    TestResult,
     VariantComparison,
     comparable_rows,
     is_comparable,
-    mean_difference,
     mean_of,
-    welch_test,
+    pretraining_twins,
 )
 
 Outcome = Literal["better", "worse", "no difference", "not better than majority", "untested"]
 
-_SCRATCH = "scratch"
 _EXACT = 1e-9  # two computations of one score differ by less
 
 
@@ -52,6 +51,9 @@ class Verdict(TableModel):
     metric: str = ""
     """Main metric of the task; "" for an average over several."""
 
+    data: str = ""
+    """Name of the data if it is not the task's own."""
+
     first: str = ""
     """Name of the entry or variant; "" for an average over entries of several tasks."""
 
@@ -66,11 +68,13 @@ class Verdict(TableModel):
 
     high: float | None
     p: float | None
-    """p after Holm's correction, two-sided; uncorrected and one-sided for the majority class; None
-    where nothing was tested."""
+    """Two-sided p after Holm's correction; None where nothing was tested."""
 
     restarts: int
     """Number of restarts; the smaller one of the two sides."""
+
+    rows: int = 0
+    """Number of dev rows; the smallest over the tasks of an average."""
 
     majority: float | None = None
     """Score of the majority class, where the first is compared with it."""
@@ -78,9 +82,44 @@ class Verdict(TableModel):
     sentence: str
 
 
+class _Result(NamedTuple):
+    """Test of a first side minus a second one."""
+
+    estimate: float
+    low: float | None
+    high: float | None
+    p: float | None
+    """p after Holm's correction."""
+
+    runs: tuple[int, ...]
+    """Number of restarts of both sides, without the majority class."""
+
+    rows: int
+
+    @classmethod
+    def of(cls, item: Comparison) -> _Result:
+        runs = tuple(count for count in item.runs if count)
+        return cls(item.difference, item.low, item.high, item.adjusted, runs, item.rows)
+
+    @property
+    def reversed(self) -> _Result:
+        """Test of the second side minus the first."""
+        low, high = (None if end is None else -end for end in (self.high, self.low))
+        return _Result(-self.estimate, low, high, self.p, self.runs[::-1], self.rows)
+
+    @property
+    def outcome(self) -> Outcome:
+        if self.p is None:
+            return "untested"
+        if self.p >= LEVEL:
+            return "no difference"
+        return "better" if self.estimate > 0 else "worse"
+
+
 def find_verdicts(
     results: Sequence[ResultRow],
     comparisons: Sequence[EntryComparison],
+    baselines: Sequence[EntryComparison],
     tables: Sequence[FilledTable],
     *,
     swept: Collection[str],
@@ -90,36 +129,39 @@ def find_verdicts(
 
     Args:
         results: Results of all entries.
-        comparisons: All pairs of entries.
+        comparisons: All pairs of entries, and the mean over pretrained twins.
+        baselines: Entries and the majority class.
         tables: Tables of the paper and of a sweep with their comparisons.
         swept: Entries that are variants of a sweep.
     """
     scored = comparable_rows(results)
-    pretrained = [row for row in scored if row.entry not in swept and row.start != _SCRATCH]
-    scratch = [row for row in scored if row.entry not in swept and row.start == _SCRATCH]
+    pretrained = [row for row in scored if row.entry not in swept and row.start != SCRATCH]
+    scratch = [row for row in scored if row.entry not in swept and row.start == SCRATCH]
     variants = [row for row in scored if row.entry in swept]
+    low = {item.first: result for item in baselines if (result := _not_above(item)) is not None}
     return (
-        *_at_majority(pretrained, kind="pretrained"),
-        *_pretraining_verdicts(pretrained, scratch, comparisons),
+        *_at_majority(pretrained, low, kind="pretrained"),
+        *_pretraining_verdicts(results, comparisons, swept=swept),
         *_variant_verdicts(tables, results),
         *_entry_verdicts(pretrained, comparisons),
-        *_at_majority(scratch, kind="from scratch"),
-        *_variants_at_majority(variants),
+        *_at_majority(scratch, low, kind="from scratch"),
+        *_variants_at_majority(variants, low),
     )
 
 
-def _verdict(kind: str, result: TestResult, sentence: str, **fields: Any) -> Verdict:
+def _verdict(kind: str, result: _Result, sentence: str, **fields: Any) -> Verdict:
     """Return the verdict on a result; its outcome is that of the result by default."""
     return Verdict(
         **{
             "kind": kind,
-            "outcome": _outcome(result),
+            "outcome": result.outcome,
             "sentence": sentence,
             "difference": result.estimate,
             "low": result.low,
             "high": result.high,
             "p": result.p,
             "restarts": min(result.runs),
+            "rows": result.rows,
             **fields,
         }
     )
@@ -135,20 +177,7 @@ def _by_task(rows: Sequence[ResultRow]) -> dict[str, list[ResultRow]]:
 # Sentences
 
 
-def _is_constant(result: TestResult) -> bool:
-    """Return whether the restarts of each side score the same."""
-    return result.low is not None and result.low == result.high
-
-
-def _outcome(result: TestResult) -> Outcome:
-    if result.p is None or (result.p >= LEVEL and _is_constant(result) and result.estimate):
-        return "untested"
-    if result.p >= LEVEL:
-        return "no difference"
-    return "better" if result.estimate > 0 else "worse"
-
-
-def _points(result: TestResult, share: float | None, *, sign: str = "") -> str:
+def _points(result: _Result, share: float | None, *, sign: str = "") -> str:
     """Return a share of a result in points, such as `+56` or `-3.2`.
 
     Without decimals: a large difference that is not known to the tenth.
@@ -159,114 +188,99 @@ def _points(result: TestResult, share: float | None, *, sign: str = "") -> str:
     return f"{value:{sign if value else ''}.{digits}f}"
 
 
-def _difference(result: TestResult) -> str:
+def _difference(result: _Result) -> str:
     """Return the difference, such as `+56 points`."""
     return f"{_points(result, result.estimate, sign='+')} points"
 
 
-def _restarts(result: TestResult) -> str:
-    """Return the number of restarts: `3 restarts`, or `3 and 5 restarts`."""
-    return f"{' and '.join(map(str, dict.fromkeys(result.runs)))} restarts"
-
-
-def _evidence(result: TestResult) -> str:
-    """Return interval and restarts, such as `95 % interval 52 to 60, 3 restarts`."""
-    if result.low is None or _is_constant(result):
-        p = "" if result.p is None else f"p {result.p:.2g}, "
-        return f"{p}{_restarts(result)} without spread"
+def _evidence(result: _Result) -> str:
+    """Return the interval and its data: `95 % interval 52 to 60, 3 restarts, 872 dev rows`."""
     low, high = (_points(result, end) for end in (result.low, result.high))
-    return f"95 % interval {low} to {high}, {_restarts(result)}"
+    restarts = " and ".join(map(str, dict.fromkeys(result.runs)))
+    return f"95 % interval {low} to {high}, {restarts} restarts, {result.rows:,} dev rows"
 
 
-def _sentence(result: TestResult, claim: str, *, place: str, first: str, second: str) -> str:
+def _sentence(result: _Result, claim: str, *, place: str, first: str, second: str) -> str:
     """Return the sentence: the claim if the test shows a difference, otherwise what is missing."""
-    outcome, difference = _outcome(result), _difference(result)
-    if outcome in ("better", "worse"):
-        return f"{claim}: {difference} {place} ({_evidence(result)})"
-    if outcome == "no difference":
+    difference = _difference(result)
+    if result.outcome in ("better", "worse"):
+        return with_bracket(f"{claim}: {difference} {place}", _evidence(result))
+    if result.outcome == "no difference":
         between = f"{place} between {first} and {second}"
-        if _is_constant(result):
-            return f"No difference {between}: all restarts score the same"
-        p = f"p {result.p:.2g}"
-        return f"No difference visible {between}: {difference} ({p}); more restarts are needed"
-    known = f"Not tested {place}: {first} minus {second} is {difference}"
-    if result.low is None:
-        return f"{known} with one restart; set restarts: 3 or more"
-    return f"{known} in every restart ({_restarts(result)}); more restarts are needed"
+        return (
+            f"No difference visible {between}: {difference} (p {result.p:.2g}, {_evidence(result)})"
+        )
+    missing = "with one restart; set restarts: 3 or more"
+    if min(result.runs) > 1:
+        missing = "without stored scores of dev rows; rebuild the stage evaluate"
+    return f"Not tested {place}: {first} minus {second} is {difference} {missing}"
 
 
 # Pretraining
 
 
 def _pretraining_verdicts(
-    pretrained: Sequence[ResultRow],
-    scratch: Sequence[ResultRow],
+    results: Sequence[ResultRow],
     comparisons: Sequence[EntryComparison],
+    *,
+    swept: Collection[str],
 ) -> list[Verdict]:
-    """Return a verdict for each task with such twins, after one for all of them."""
-    pairs: dict[str, tuple[ResultRow, ResultRow]] = {}
-    for row in sorted(pretrained, key=mean_of, reverse=True):
-        twins = [other for other in scratch if _without_start(other) == _without_start(row)]
-        if twins and row.task not in pairs:
-            pairs[row.task] = (row, max(twins, key=mean_of))
+    """Return a verdict for each task with pretrained twins, after one for all of them."""
     verdicts = []
-    for first, second in (pairs[task] for task in _by_task(pretrained) if task in pairs):
-        result = _compare(first, second, comparisons)
+    for first, second in pretraining_twins(results, swept=swept).values():
+        result = _find_result(first, second, comparisons)
         sentence = _pretraining_sentence(result, f"on {first.name}")
         verdicts.append(
             _verdict("pretraining", result, sentence, **_about(first), second=second.entry)
         )
-    tested = [verdict for verdict in verdicts if verdict.low is not None] or verdicts
-    if len(tested) < 2:
-        return verdicts
-    runs = [(pairs[one.task][0].runs, pairs[one.task][1].runs) for one in tested]
-    return [_summarize(tested, mean_difference(runs)), *verdicts]
+    mean = next((item for item in comparisons if item.columns > 1), None)
+    return [*([_summarize(verdicts, mean)] if mean else []), *verdicts]
 
 
 def _about(row: ResultRow) -> dict[str, str]:
-    return {"task": row.task, "title": row.name, "metric": row.metric, "first": row.entry}
+    fields = {"task": row.task, "title": row.name, "metric": row.metric, "data": row.data}
+    return {**fields, "first": row.entry}
 
 
-def _compare(
+def _find_result(
     first: ResultRow, second: ResultRow, comparisons: Sequence[EntryComparison]
-) -> TestResult:
+) -> _Result:
     for item in comparisons:
         if {item.first, item.second} == {first.entry, second.entry}:
-            return item.result if item.first == first.entry else item.result.reversed
+            result = _Result.of(item)
+            return result if item.first == first.entry else result.reversed
     raise KeyError(f"no comparison of {first.entry} and {second.entry}")
 
 
-def _pretraining_sentence(result: TestResult, place: str) -> str:
+def _pretraining_sentence(result: _Result, place: str) -> str:
     claim = f"Pretraining {'helps' if result.estimate > 0 else 'hurts'}"
     return _sentence(result, claim, place=place, first="pretrained", second="from scratch")
 
 
-def _without_start(row: ResultRow) -> tuple[str, str, dict[str, object]]:
-    settings = {key: value for key, value in row.settings.items() if key != "start"}
-    return row.task, row.method, settings
-
-
-def _summarize(verdicts: Sequence[Verdict], result: TestResult) -> Verdict:
+def _summarize(verdicts: Sequence[Verdict], mean: EntryComparison) -> Verdict:
     """Return the verdict on pretraining over several tasks."""
-    result = result._replace(runs=(min(result.runs), min(result.runs)))
-    count = len(verdicts)
+    result, count = _Result.of(mean), mean.columns
     helped, hurt = (sum(one.outcome == name for one in verdicts) for name in ("better", "worse"))
-    outcome = _outcome(result)
-    if helped or hurt:
+    outcome, data = result.outcome, _data_of(verdicts)
+    tasks = task_label(f"{count} tasks", data)
+    sentence = _pretraining_sentence(result, f"on average over {tasks}")
+    if (helped or hurt) and result.low is not None:
         counts = (("helps", helped), ("hurts", hurt))
-        said = " and ".join(f"{verb} on {n}" for verb, n in counts if n)
-        over = f"on average over all {count}"
+        verbs = " and ".join(f"{verb} on {number}" for verb, number in counts if number)
+        claim, place = f"{verbs} of {tasks}", f"on average over all {count}"
         if count in (helped, hurt):
-            said, over = said.replace("on ", "on all "), "on average"
-        else:
-            said += f" of {count}"
-        difference, evidence = _difference(result), _evidence(result)
-        sentence = f"Pretraining {said} tasks: {difference} {over} ({evidence} each)"
+            claim, place = f"{'helps' if helped else 'hurts'} on all {tasks}", "on average"
+        sentence = with_bracket(
+            f"Pretraining {claim}: {_difference(result)} {place}", f"{_evidence(result)} each"
+        )
         if not (helped and hurt):
             outcome = "better" if helped else "worse"
-    else:
-        sentence = _pretraining_sentence(result, f"on average over {count} tasks")
-    return _verdict("pretraining", result, sentence, outcome=outcome, title=f"{count} tasks")
+    return _verdict("pretraining", result, sentence, outcome=outcome, title=tasks, data=data)
+
+
+def _data_of(items: Iterable[Verdict | ResultRow]) -> str:
+    """Return the names of data that is not the tasks' own."""
+    return ", ".join(dict.fromkeys(item.data for item in items if item.data))
 
 
 # Variants of a sweep
@@ -293,15 +307,17 @@ def _variant_verdict(
 ) -> Verdict:
     """Return the verdict on a pair, given a row of results for each of its columns."""
     ablation = ABLATIONS.get(table.key, CUSTOM)
-    result, first, second = item.result, item.first, item.second
+    result, first, second = _Result.of(item), item.first, item.second
     if not ablation.is_ordered:  # a variant is named by its change to the first
         result, first, second = result.reversed, second, first
     claim = ablation.pairs.get((second, first)) or f"{ablation.noun} {first} instead of {second}"
     tasks = list(dict.fromkeys(row.task for row in scored))
-    title, metric, place = item.column, scored[0].metric, "on"
+    data = _data_of(scored)
+    title, metric, place = task_label(item.column, data), scored[0].metric, "on"
     if item.column == MEAN:
         noun = "tasks" if len(tasks) == len(scored) else "columns"
-        title, metric, place = f"{len(scored)} {noun}", "", "on average over"
+        title = task_label(f"{len(scored)} {noun}", data)
+        metric, place = "", "on average over"
     if second == FINE_TUNED:
         claim, title = f"Features ({first}) instead of fine-tuning", scored[0].name
     context = f" ({item.context})" if item.context else ""
@@ -314,7 +330,7 @@ def _variant_verdict(
     )
     task = tasks[0] if len(tasks) == 1 else ""
     about = {"task": task, "title": title, "metric": metric, "first": first, "second": second}
-    return _verdict("variants", result, sentence, **about)
+    return _verdict("variants", result, sentence, **about, data=data)
 
 
 # Entries
@@ -328,7 +344,7 @@ def _entry_verdicts(
         best, *others = sorted(rows, key=mean_of, reverse=True)
         for other in others:
             if is_comparable(best, other):
-                result = _compare(best, other, comparisons)
+                result = _find_result(best, other, comparisons)
                 claim = f"{best.entry} is better than {other.entry}"
                 sides = {"first": best.entry, "second": other.entry}
                 sentence = _sentence(result, claim, place=f"on {best.name}", **sides)
@@ -338,36 +354,36 @@ def _entry_verdicts(
 # The majority class
 
 
-def _at_majority(rows: Sequence[ResultRow], *, kind: str) -> Iterator[Verdict]:
+def _not_above(item: EntryComparison) -> _Result | None:
+    """Return the test against the majority class, or None where the entry is above it."""
+    result = _Result.of(item)
+    is_above = result.outcome == "better" if result.p is not None else result.estimate > _EXACT
+    return None if is_above else result
+
+
+def _at_majority(
+    rows: Sequence[ResultRow], low: Mapping[str, _Result], *, kind: str
+) -> Iterator[Verdict]:
     """Yield a verdict for each entry that is not better than the majority class."""
     for row in rows:
-        if (result := _over_majority(row)) is not None:
+        if row.entry in low:
             is_only = sum(other.task == row.task for other in rows) == 1
             entry = "" if is_only else f" ({row.entry})"
-            yield _majority_verdict([row], result, about=f"{row.name} {kind}{entry}")
+            yield _majority_verdict([row], low[row.entry], about=f"{row.name} {kind}{entry}")
 
 
-def _variants_at_majority(variants: Sequence[ResultRow]) -> Iterator[Verdict]:
+def _variants_at_majority(
+    variants: Sequence[ResultRow], low: Mapping[str, _Result]
+) -> Iterator[Verdict]:
     """Yield a verdict for each task with variants that are not better than the majority class."""
     for rows in _by_task(variants).values():
-        known = [(row, result) for row in rows if (result := _over_majority(row)) is not None]
-        if known:
-            best = max((result for _, result in known), key=lambda result: result.estimate)
+        if known := [row for row in rows if row.entry in low]:
+            best = max((low[row.entry] for row in known), key=lambda result: result.estimate)
             about = f"{rows[0].name}, {len(known)} of {len(rows)} variants"
-            yield _majority_verdict([row for row, _ in known], best, about=about)
+            yield _majority_verdict(known, best, about=about)
 
 
-def _over_majority(row: ResultRow) -> TestResult | None:
-    """Return the mean minus the majority class; None where it is above 0, or not known."""
-    if row.majority is None:
-        return None
-    result = welch_test([row.runs], [1.0], null_value=row.majority)
-    p = result.p_greater
-    is_above = result.estimate > _EXACT if p is None else p < LEVEL
-    return None if is_above else result._replace(p=p, runs=(len(row.runs), len(row.runs)))
-
-
-def _majority_verdict(rows: Sequence[ResultRow], result: TestResult, *, about: str) -> Verdict:
+def _majority_verdict(rows: Sequence[ResultRow], result: _Result, *, about: str) -> Verdict:
     majority = rows[0].majority
     clearly = "clearly " if result.estimate > _EXACT else ""
     return _verdict(

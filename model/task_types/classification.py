@@ -16,8 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from model.task_types.features import Features
-from model.task_types.metrics import METRICS
+from model.task_types.metrics import METRICS, Answers
 from model.task_types.prediction_files import text_lines
+from model.task_types.row_terms import RowTerms, answer_terms
 from model.task_types.sequences import Texts, encode_texts, join_texts, truncated_lengths
 from model.task_types.task_type import Encoding, Prediction, TaskType, check_outputs, no_answers
 from model.tasks.task import Task
@@ -104,6 +105,24 @@ class _TextType(TaskType):
         self, examples: pa.Table, predictions: Sequence[Prediction], *, task: Task
     ) -> dict[str, float]:
         """Return the task's metrics (`model.task_types.metrics`). F1 is of the second label."""
+        sides = self._sides(examples, predictions, task=task)
+        return {name: METRICS[name](*sides) for name in task.metrics}
+
+    def row_terms(
+        self, examples: pa.Table, predictions: Sequence[Prediction], *, task: Task
+    ) -> dict[str, RowTerms]:
+        """Return the terms of the task's metrics."""
+        sides = self._sides(examples, predictions, task=task)
+        return {name: answer_terms(name, *sides) for name in task.metrics}
+
+    def _sides(
+        self, examples: pa.Table, predictions: Sequence[Prediction], *, task: Task
+    ) -> tuple[Answers, Answers]:
+        """Return right and predicted answers as numbers.
+
+        Raises:
+            PredictionsError: A prediction is invalid.
+        """
         column = self.answer_column
         gold = examples[column].to_pylist()
         predicted: list[Any] = [prediction.get(column) for prediction in predictions]
@@ -115,8 +134,7 @@ class _TextType(TaskType):
                 )
         if valid.type is str and not valid.numbers:
             valid = _Answers.of(task, sorted({*gold, *predicted}))
-        sides = valid.to_numbers(gold), valid.to_numbers(predicted)
-        return {name: METRICS[name](*sides) for name in task.metrics}
+        return valid.to_numbers(gold), valid.to_numbers(predicted)
 
     def read_official(self, url: str, examples: pa.Table, *, task: Task) -> list[dict[str, Any]]:
         """Read GLUE's submission: a header, then index and prediction, in any order.

@@ -22,11 +22,14 @@ from model.task_types.qa_windows import (
     window_labels,
     window_sequences,
 )
+from model.task_types.row_terms import RowTerms, mean_terms
 from model.task_types.squad_metrics import (
+    QuestionScore,
     best_answer,
     best_threshold,
     gold_answers,
     read_predictions,
+    score_all,
     score_texts,
     texts_by_id,
 )
@@ -122,6 +125,18 @@ class QuestionAnswering(TaskType):
             if ids:
                 _LOGGER.warning("%s: %d %s, first %s", task.title, len(ids), problem, ids[0])
         return found.metrics
+
+    def row_terms(
+        self, examples: pa.Table, predictions: Sequence[Prediction], *, task: Task
+    ) -> dict[str, RowTerms]:
+        """Return exact match and F1 of each question."""
+        golds = gold_answers(examples, has_unanswerable=task.has_unanswerable)
+        texts = texts_by_id(predictions)
+        scores = score_all(golds, texts, has_unanswerable=task.has_unanswerable)
+        return {
+            name: mean_terms([getattr(score, name) for score in scores])
+            for name in QuestionScore._fields
+        }
 
     def tune_threshold(
         self, examples: pa.Table, predictions: Sequence[Prediction], *, task: Task

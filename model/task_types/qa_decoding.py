@@ -184,7 +184,7 @@ class _AnswerTexts:
     def __init__(self, plan: Plan, tokenizer: WordPieceTokenizer) -> None:
         self._contexts = plan.contexts
         self._context_pieces = plan.contexts.context_pieces
-        self._tokenizer = bert_tokenizer(tokenizer.vocab, lowercase=tokenizer.lowercase)
+        self._tokenizer = bert_tokenizer(tokenizer.vocab, **tokenizer.rules)
         self._offsets: dict[str, list[tuple[int, int]]] = {}
 
     def text(self, row: int, first: int, last: int) -> str:

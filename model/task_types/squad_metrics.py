@@ -120,7 +120,7 @@ def score_texts(
 ) -> SquadScores:
     """Score predictions, text by id, in the form of an official file."""
     known = {gold.id for gold in golds}
-    scores = _score_all(golds, predictions, has_unanswerable=has_unanswerable)
+    scores = score_all(golds, predictions, has_unanswerable=has_unanswerable)
     prefixes = ("", "has-answer-", "no-answer-") if has_unanswerable else ("",)
     return SquadScores(
         {
@@ -133,7 +133,7 @@ def score_texts(
     )
 
 
-def _score_all(
+def score_all(
     golds: Sequence[Gold], predictions: Mapping[str, str], *, has_unanswerable: bool
 ) -> list[QuestionScore]:
     """Return the score of each question, 0 without a prediction."""
@@ -256,7 +256,7 @@ def official_figures(
             f"{len(lacking):,} of {len(golds):,} questions have no probability of no answer, first "
             f"{lacking[0]}: expected a number for each question of the file"
         )
-    scores = _score_all(golds, predictions, has_unanswerable=True)
+    scores = score_all(golds, predictions, has_unanswerable=True)
     kept = [
         QuestionScore(*[float(not gold.has_answer)] * 2)
         if gold.id in predictions and no_answer[gold.id] > threshold
@@ -296,8 +296,8 @@ def best_threshold(examples: pa.Table, predictions: Sequence[Mapping[str, Any]])
     golds = gold_answers(examples, has_unanswerable=True)
     odds = np.array([item["null_odds"] for item in predictions], np.float64)
     texts = {gold.id: best_answer(item) for gold, item in zip(golds, predictions, strict=True)}
-    answered = _score_all(golds, texts, has_unanswerable=True)
-    empty = _score_all(golds, dict.fromkeys(texts, ""), has_unanswerable=True)
+    answered = score_all(golds, texts, has_unanswerable=True)
+    empty = score_all(golds, dict.fromkeys(texts, ""), has_unanswerable=True)
     gains = np.array([one.f1 - other.f1 for one, other in zip(answered, empty, strict=True)])
     order = np.argsort(odds, kind="stable")
     odds, gained = odds[order], np.cumsum(gains[order])

@@ -13,7 +13,7 @@ Letters for shapes: P word pieces of a document, W its words that have pieces, K
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 
 from model.task_types.features import IGNORED, Features
 from model.task_types.prediction_files import text_lines
+from model.task_types.row_terms import RowTerms, f1_terms
 from model.task_types.task_type import (
     Encoding,
     Prediction,
@@ -29,7 +30,7 @@ from model.task_types.task_type import (
     check_outputs,
     most_frequent,
 )
-from model.tasks.column_files import split_line
+from model.tasks.column_files import is_tagged_word, split_line
 from model.tasks.entities import OUTSIDE, EntityCounts, entities_of, iob2, is_tag
 from model.tasks.task import Task
 from pipelines.arrays import Float32s, Int64s, joined, offsets_of, ranges
@@ -100,28 +101,22 @@ class TokenClassification(TaskType):
         tags are skipped; {} if no tags are known.
         """
         counts = EntityCounts()
-        columns = (examples[name].to_pylist() for name in ("id", "sentence_lengths", "tags"))
-        for (name, lengths, gold), prediction in zip(
-            zip(*columns, strict=True), predictions, strict=True
-        ):
-            if gold is None:
-                continue
-            given = prediction.get("tags")
-            if not isinstance(given, list) or len(given) != len(gold):
-                found = len(given) if isinstance(given, list) else f"{given!r:.60}"
-                raise PredictionsError(
-                    f"{task.name}, {name}: expected {len(gold)} tags, one a word, found {found}"
-                )
-            for tag in given:
-                if not (isinstance(tag, str) and is_tag(tag)):
-                    raise PredictionsError(
-                        f"{task.name}, {name}: expected O or a tag such as B-LOC, found {tag!r:.60}"
-                    )
-            end = 0
-            for length in lengths:
-                start, end = end, end + length
-                counts.add(gold[start:end], given[start:end])
+        for document in _tagged_sentences(examples, predictions, task=task):
+            for sentence in document:
+                counts.add(*sentence)
         return counts.metrics() if counts.words else {}
+
+    def row_terms(
+        self, examples: pa.Table, predictions: Sequence[Prediction], *, task: Task
+    ) -> dict[str, RowTerms]:
+        """Return the entities of each document: right, predicted and true ones."""
+        totals = []
+        for document in _tagged_sentences(examples, predictions, task=task):
+            counts = EntityCounts()
+            for sentence in document:
+                counts.add(*sentence)
+            totals.append([c.total() for c in (counts.correct, counts.predicted, counts.gold)])
+        return {"entity-f1": f1_terms(*zip(*totals, strict=True))}
 
     def list_answers(self, row: Mapping[str, Any]) -> list[str]:
         """Return the tags of all words."""
@@ -161,6 +156,37 @@ class TokenClassification(TaskType):
         """Return CoNLL columns."""
         del task, threshold
         return {f"tags-{split}.conll": _conll(examples, predictions)}
+
+
+def _tagged_sentences(
+    examples: pa.Table, predictions: Sequence[Prediction], *, task: Task
+) -> Iterator[list[tuple[list[str], list[str]]]]:
+    """Yield the true and the predicted tags of each sentence of each document.
+
+    Documents without known tags have no sentences.
+
+    Raises:
+        PredictionsError: A prediction is invalid.
+    """
+    columns = (examples[name].to_pylist() for name in ("id", "sentence_lengths", "tags"))
+    rows = zip(*columns, strict=True)
+    for (name, lengths, gold), prediction in zip(rows, predictions, strict=True):
+        if gold is None:
+            yield []
+            continue
+        tags = prediction.get("tags")
+        if not isinstance(tags, list) or len(tags) != len(gold):
+            found = len(tags) if isinstance(tags, list) else f"{tags!r:.60}"
+            raise PredictionsError(
+                f"{task.name}, {name}: expected {len(gold)} tags, one a word, found {found}"
+            )
+        for tag in tags:
+            if not (isinstance(tag, str) and is_tag(tag)):
+                raise PredictionsError(
+                    f"{task.name}, {name}: expected O or a tag such as B-LOC, found {tag!r:.60}"
+                )
+        ends = offsets_of(lengths).tolist()
+        yield [(gold[start:end], tags[start:end]) for start, end in itertools.pairwise(ends)]
 
 
 # Windows
@@ -316,7 +342,7 @@ def _read_columns(url: str, examples: pa.Table, *, task: Task) -> list[dict[str,
             continue
         cells = split_line(line)
         can_be_comment = task.layout.allows_comments and line.startswith("# ")
-        if not can_be_comment or is_tag(cells[-1]):
+        if not can_be_comment or is_tagged_word(cells):
             tokens.append((f"{url}, line {number}", cells))
     words = [word for row in examples["words"].to_pylist() for word in row]
     if len(tokens) != len(words):

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from model.task_types.features import Features
 from model.task_types.prediction_files import check_ids, is_ours, read_lines
+from model.task_types.row_terms import RowTerms
 from model.tasks.task import Task
 from pipelines.arrays import Float32s
 from pipelines.wordpiece.tokenizer import WordPieceTokenizer
@@ -107,6 +108,18 @@ class TaskType(ABC):
             examples: Examples with known answers.
             predictions: One prediction per example, in order.
             task: Task of the examples.
+
+        Raises:
+            PredictionsError: A prediction is invalid.
+        """
+
+    @abstractmethod
+    def row_terms(
+        self, examples: pa.Table, predictions: Sequence[Prediction], *, task: Task
+    ) -> dict[str, RowTerms]:
+        """Return the terms of the task's metrics by name, a row for each example.
+
+        With a weight of 1 for each row they give the metrics of `score`.
 
         Raises:
             PredictionsError: A prediction is invalid.

@@ -23,6 +23,7 @@ from model.tasks.squad import CUSTOM_QUESTION_TASKS, SQUAD_TASKS
 from model.tasks.swag import SWAG_TASKS
 from model.tasks.task import BadRow, Row, Task
 from schemas.errors import ConfigError
+from schemas.field_names import field_name
 from schemas.finetune_configs import ExamplesConfig
 
 TASKS: dict[str, Task] = {
@@ -61,6 +62,7 @@ def task_of(config: ExamplesConfig) -> Task:
     _check_columns(task, config)
     _check_splits(task, config)
     _check_labels(task, config)
+    _check_dev_fraction(task, config)
     has_new_labels = bool(config.labels) and task.type == "classification"
     layout = replace(
         task.layout,
@@ -68,6 +70,7 @@ def task_of(config: ExamplesConfig) -> Task:
         file_format=config.file_format,
         label_names=config.labels,
         evidence=config.evidence_dir,
+        shares=_shares(config.dev_fraction) or task.layout.shares,
     )
     return replace(task, layout=layout, labels=config.labels if has_new_labels else task.labels)
 
@@ -83,15 +86,15 @@ def _check_columns(task: Task, config: ExamplesConfig) -> None:
     }.get(task.type)
     if possible is None:
         raise ConfigError(
-            f"columns: the files of {task.name} ({task.type}) have no columns to be named, only "
-            "those of tasks that label or score texts, or tag words"
+            f"{field_name('columns')}: the files of {task.name} ({task.type}) have no columns "
+            "to be named, only those of tasks that label or score texts, or tag words"
         )
     unknown = sorted(set(config.columns) - set(possible))
     missing = [name for name in possible if name not in config.columns and name != "id"]
     if unknown or missing:
         found = f"no {' and no '.join(missing)}" if missing else " and ".join(unknown)
         raise ConfigError(
-            f"columns: expected {', '.join(possible)} of {task.name}"
+            f"{field_name('columns')}: expected {', '.join(possible)} of {task.name}"
             f"{' (id may be missing)' if 'id' in possible else ''}, found {found}. Give each its "
             "column: a name in the header, or a number counted from 0"
         )
@@ -102,26 +105,39 @@ def _check_splits(task: Task, config: ExamplesConfig) -> None:
         unknown = sorted(set(getattr(config, field)) - set(task.splits))
         if unknown:
             raise ConfigError(
-                f"{field}: no split {unknown[0]!r:.80} in {task.name}. "
+                f"{field_name(field)}: no split {unknown[0]!r:.80} in {task.name}. "
                 f"Choose from {', '.join(task.splits)}"
             )
     for split, limit in config.max_samples.items():
         if limit < 1:
-            raise ConfigError(f"max_samples: expected 1 or more of {split}, got {limit}")
+            raise ConfigError(f"max_samples.{split}: expected 1 or more, got {limit}")
+
+
+def _check_dev_fraction(task: Task, config: ExamplesConfig) -> None:
+    if config.dev_fraction and not task.can_split_train:
+        possible = [name for name, other in TASKS.items() if other.can_split_train]
+        raise ConfigError(
+            f"{field_name('dev_fraction')}: expected 0 for {task.name}, which has a dev split of "
+            f"its own, got {config.dev_fraction:g}. It is for {', '.join(possible)}"
+        )
+
+
+def _shares(dev_fraction: float) -> dict[str, float]:
+    return {"dev": dev_fraction, "train": 1.0 - dev_fraction} if dev_fraction else {}
 
 
 def _check_labels(task: Task, config: ExamplesConfig) -> None:
     wrong = [name for name in config.labels if task.type == "tagging" and not is_tag(name)]
     if wrong:
         raise ConfigError(
-            f"labels: expected {OUTSIDE} or tags such as B-LOC for {task.name}, got "
-            f"{', '.join(wrong)}"
+            f"{field_name('labels')}: expected {OUTSIDE} or tags such as B-LOC for {task.name}, "
+            f"got {', '.join(wrong)}"
         )
     if config.labels and (task.labels or task.type not in ("tagging", "classification")):
         fixed = f" ({', '.join(task.labels)})" if task.labels else ""
         raise ConfigError(
-            "labels: expected a task without fixed labels, such as single-sentence or tagging, "
-            f"got {task.name} ({task.type}){fixed}. Remove labels"
+            f"{field_name('labels')}: expected a task without fixed labels, such as "
+            f"single-sentence or tagging, got {task.name} ({task.type}){fixed}. Remove it"
         )
 
 

@@ -20,11 +20,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from model.tasks.entities import OUTSIDE, Entity, iob2, is_tag
+from model.tasks.entities import OUTSIDE, Entity, iob2, is_bare, is_tag
 from model.tasks.files import file_lines, shown
 from model.tasks.input_tables import TextFormat, describe_cells, first_line, named_columns
 from model.tasks.task import BadRow, FileLayout
 from schemas.errors import TaskDataError
+from schemas.field_names import field_name
 
 _MARK = re.compile(r"-DOCSTART-([ \t]|$)")
 _BLANK = " \t\r"
@@ -173,7 +174,8 @@ def _describe_columns(rows: Sequence[Sequence[str]], form: _Format) -> str:
     hint = f"tags are in column {tagged[-1]}" if tagged else "no column has tags alone"
     return (
         f"No sentence can be used: expected {expected}, counted from 0; the first line has "
-        f"{describe_cells(rows[0])}; {hint}. Name the columns: columns: {{words: 1, tags: 2}}"
+        f"{describe_cells(rows[0])}; {hint}. Correct "
+        f"{field_name('columns.words')} and {field_name('columns.tags')}"
     )
 
 
@@ -200,11 +202,20 @@ def _read_sentences(url: str, form: _Format) -> tuple[list[_Lines], int]:
             is_before_header = False
         else:
             cells = form.split(raw)  # not stripped: a word may be missing before the tab
-            is_comment = form.allows_comments and not lines and text.startswith("# ")
+            can_be_comment = form.allows_comments and not lines and text.startswith("# ")
+            is_comment = can_be_comment and not is_tagged_word(cells)
             is_range = form.has_ranges and cells and _NO_WORD.fullmatch(cells[0])
-            if not is_range and (not is_comment or (cells and is_tag(cells[-1]))):
+            if not is_range and not is_comment:
                 lines.append((number, cells))
     return [sentence for sentence in sentences if sentence.lines], marks
+
+
+def is_tagged_word(cells: Sequence[str]) -> bool:
+    """Return whether a line that can be a comment is a word and its tag.
+
+    Comments may end in a single letter, so a tag without a type must be the second of two cells.
+    """
+    return bool(cells) and is_tag(cells[-1]) and (not is_bare(cells[-1]) or len(cells) == 2)
 
 
 def _check(lines: Sequence[tuple[int, list[str] | None]], form: _Format) -> Sentence | BadRow:

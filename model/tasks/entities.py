@@ -1,6 +1,7 @@
 """Entities of tagged words, found and counted like conlleval (Tjong Kim Sang 2000, 2003).
 
-A tag is `O` or a role, a hyphen and a type, such as `B-LOC`. Models may produce invalid sequences,
+A tag is `O` or a role, a hyphen and a type, such as `B-LOC`. A role alone (`B`) has the one type
+`ENTITY`. Models may produce invalid sequences,
 for which the rules of conlleval apply: an `I-LOC` that does not follow an entity of type LOC starts
 one. These rules read IOB1, IOB2, IO and BIOES alike.
 """
@@ -14,7 +15,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 OUTSIDE = "O"
-TAG_SHAPE = re.compile(r"([BIESLU])-(.*\S.*)", re.DOTALL)
+UNNAMED_TYPE = "ENTITY"
+"""Type of entities whose tags have none."""
+
+TAG_SHAPE = re.compile(r"([BIESLU])(?:-(.*\S.*))?", re.DOTALL)
 """Pattern of a tag inside an entity: role and type. L and U are BILOU's names of E and S."""
 
 _ROLES = {"L": "E", "U": "S"}
@@ -29,7 +33,8 @@ class Entity(NamedTuple):
 
 
 def is_tag(text: str) -> bool:
-    """Return whether a text is a tag: `O`, or a role of B I E S L U, a hyphen, and a type."""
+    """Return whether a text is a tag: `O`, or a role of B I E S L U, alone or with a hyphen and a
+    type."""
     return text == OUTSIDE or TAG_SHAPE.fullmatch(text) is not None
 
 
@@ -42,7 +47,7 @@ def entities_of(tags: Sequence[str]) -> list[Entity]:
     entities: list[Entity] = []
     is_open = False  # whether the next tag can extend the last entity
     for position, tag in enumerate(tags):
-        role, type_ = _parts(tag)
+        role, type_ = split_tag(tag)
         if is_open and role in "IE" and type_ == entities[-1].type:
             entities[-1] = entities[-1]._replace(end=position + 1)
         elif role != OUTSIDE:
@@ -60,14 +65,24 @@ def iob2(entities: Iterable[Entity], *, words: int) -> list[str]:
     return tags
 
 
-def _parts(tag: str) -> tuple[str, str]:
+def is_bare(tag: str) -> bool:
+    """Return whether a tag is a role without a type."""
+    return len(tag) == 1 and tag != OUTSIDE
+
+
+def split_tag(tag: str) -> tuple[str, str]:
+    """Return role (O B I E S) and type of a tag; the type of O is "".
+
+    Raises:
+        ValueError: The text is not a tag (`is_tag`).
+    """
     if tag == OUTSIDE:
         return OUTSIDE, ""
     match = TAG_SHAPE.fullmatch(tag)
     if match is None:
         raise ValueError(f"expected O or a tag such as B-LOC, found {tag!r}")
     role, type_ = match.groups()
-    return _ROLES.get(role, role), type_
+    return _ROLES.get(role, role), type_ or UNNAMED_TYPE
 
 
 @dataclass

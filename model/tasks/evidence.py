@@ -24,6 +24,7 @@ from pipelines.io.user_cache import (
     stat_fingerprint,
 )
 from schemas.errors import MissingInputError
+from schemas.field_names import field_name
 from schemas.manifest import RawInput
 
 _CHUNK = 1 << 20
@@ -65,7 +66,7 @@ def find_evidence(url: str, evidence: str | None) -> str | None:
     raise MissingInputError(
         f"{url}: has TriviaQA's questions; expected the folders {' or '.join(DOCUMENTS.values())} "
         f"of their documents in {' or '.join(places)}, found neither. Unpack triviaqa-rc.tar.gz, "
-        "and set its folder evidence as `evidence`, next to files"
+        f"and set {field_name('evidence_dir')} to its folder evidence"
     )
 
 

@@ -26,6 +26,7 @@ from model.tasks.files import file_lines, is_text, read_json, shown
 from model.tasks.task import BadRow, FileLayout, Row, Task, is_answered
 from pipelines.io.raw_files import open_file
 from schemas.errors import ConfigError, CorruptInputError, TaskDataError
+from schemas.field_names import field_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -114,7 +115,7 @@ def open_table(task: Task, split: str, url: str) -> Table:
     if not cells:
         raise TaskDataError(
             f"{url}: a quotation mark of its first line is not closed: {shown(line)}. Close "
-            "it, or set table.quotes: false"
+            f"it, or set {field_name('file_format.quoted')} to false"
         )
     _check_header(url, cells, layout)
     table = _open_text(url, text_format, [str(number) for number in range(len(cells))])
@@ -157,8 +158,12 @@ def _find_fields(table: Table, task: Task, split: str, url: str) -> Table:
         f"{url}: expected the columns of {task.name} {split} ({expected}), found "
         f"{', '.join(map(shown, table.columns)) or 'none'}; missing {', '.join(absent)}. It is the "
         "file of another task or split, or lacks its header. "
-        f"{task.layout.hint or 'Name columns with other names or numbers: columns'}"
+        f"{task.layout.hint or _column_advice()}"
     )
+
+
+def _column_advice() -> str:
+    return f"Name columns with other names by {field_name('columns')}"
 
 
 def _is_required(field: str, split: str) -> bool:
@@ -196,8 +201,8 @@ def named_columns(
             numbers[field] = found[0]
         elif _is_required(field, split):
             raise TaskDataError(
-                f"{expected}, found {describe_cells(cells)}. Correct columns; a file without a "
-                "header has numbers only"
+                f"{expected}, found {describe_cells(cells)}. Correct "
+                f"{field_name(f'columns.{field}')}; a file without a header has numbers only"
             )
     return numbers
 
@@ -231,7 +236,7 @@ def _check_header(url: str, cells: Sequence[str], layout: FileLayout) -> None:
     if titles:
         raise TaskDataError(
             f"{url}: its first line has {shown(', '.join(titles))}, which look like names of "
-            "columns: say whether they are, by table.header: true or false"
+            f"columns: set {field_name('file_format.header')} to true if they are, else to false"
         )
 
 
@@ -262,7 +267,10 @@ class TextFormat(NamedTuple):
         separator = _SEPARATORS.get(form.delimiter, found)
         is_quoted = separator in ",;" if form.quoted is None else form.quoted
         if is_quoted and separator == " ":
-            raise ConfigError("table: quotes require tabs, commas or semicolons, got spaces")
+            raise ConfigError(
+                f"{field_name('file_format.quoted')}: expected false for columns that spaces "
+                "separate, got true. Remove it"
+            )
         return cls(separator, layout.has_header, is_quoted, form.comment_prefix)
 
     def split(self, line: str) -> list[str]:

@@ -10,17 +10,19 @@ that rows in = documents kept + sentences dropped. The rest of its document has 
 
 Tags become IOB2. Each document that this changes has a note: `from-iob1` (an entity begins with I-,
 and with B- only next to another of its type), `from-bioes` (or BILOU), or `tags-mended` if the file
-follows no scheme. conlleval defines what an entity is (`model.tasks.entities`).
+follows no scheme. conlleval defines what an entity is (`model.tasks.entities`). If the tags are
+roles without a type (B, I, O), all entities have the type ENTITY, and the note is `bare-tags`.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from model.tasks.column_files import Document, Sentence, read_documents
-from model.tasks.entities import OUTSIDE, entities_of, iob2, is_tag
+from model.tasks.entities import OUTSIDE, entities_of, iob2, is_bare, is_tag, split_tag
 from model.tasks.files import is_text, shown
 from model.tasks.input_tables import Table, is_json_lines, is_parquet, open_rows
 from model.tasks.task import (
@@ -35,7 +37,9 @@ from model.tasks.task import (
     split_of,
 )
 from schemas.errors import TaskDataError
+from schemas.field_names import field_name
 
+BARE_TAGS = "bare-tags"
 _COLUMNS = {"words": (("tokens",), ("words",)), "tags": (("ner_tags",), ("tags",))}
 _ENDINGS = ("conll", "txt", "tsv", "iob2", "bio")
 _SHARES = {"train": 0.7, "dev": 0.15, "test": 0.15}
@@ -59,15 +63,34 @@ def read_tags(task: Task, split: str, url: str) -> Iterator[Row | BadRow]:
             f"{url}: expected a word and its tag per line of {task.name} {split}, found one "
             "column. It is the file of another split, or its columns have another separator"
         )
+    _check_types(documents, url)
     note = _conversion(own for own in tags if own is not None)
     for document in documents:
-        if task.layout.shares:
+        if split in task.layout.shares:
             words = [word for sentence in _valid(document) for word in sentence.words]
             belongs = split_of(" ".join(words), task)
             if belongs != split:
                 yield other_split(document.position, belongs)
                 continue
         yield from _rows(document, note=note)
+
+
+def _check_types(documents: Sequence[Document], url: str) -> None:
+    """Check that all tags of a file have a type, or none.
+
+    Raises:
+        TaskDataError: Some have a type, and some have none.
+    """
+    first: dict[bool, str] = {}  # first tag without and with a type, and its position
+    for document in documents:
+        for tag in (tag for item in _valid(document) for tag in item.tags or ()):
+            if tag != OUTSIDE:
+                first.setdefault(is_bare(tag), f"{shown(tag)} ({document.position})")
+    if len(first) == 2:
+        raise TaskDataError(
+            f"{url}: expected tags with a type, such as B-LOC, or only tags without one, got "
+            f"{first[True]} without and {first[False]} with a type. Give all of them a type"
+        )
 
 
 def _valid(document: Document) -> list[Sentence]:
@@ -86,7 +109,7 @@ def _rows(document: Document, *, note: str) -> Iterator[Row | BadRow]:
         original = [sentence.tags or [] for sentence in sentences]
         tags = [tag for own in original for tag in iob2(entities_of(own), words=len(own))]
         if tags != [tag for own in original for tag in own]:
-            notes.append(note)
+            notes.append(BARE_TAGS if any(map(is_bare, itertools.chain(*original))) else note)
     values: dict[str, Any] = {
         "id": document.name,
         "sentence_lengths": [len(sentence.words) for sentence in sentences],
@@ -100,14 +123,13 @@ def _conversion(sentences: Iterable[Sequence[str]]) -> str:
     """Return the note of documents whose tags change: the scheme of the file."""
     begins_with_i = begins_with_b = False
     for tags in sentences:
-        if any(tag[0] in "ESLU" for tag in tags):
-            return "from-bioes"
         type_before = ""
-        for tag in tags:
-            type_ = "" if tag == OUTSIDE else tag[2:]
+        for role, type_ in map(split_tag, tags):
+            if role in "ES":
+                return "from-bioes"
             if type_ != type_before and type_:
-                begins_with_i |= tag[0] == "I"
-                begins_with_b |= tag[0] == "B"
+                begins_with_i |= role == "I"
+                begins_with_b |= role == "B"
             type_before = type_
     return "tags-mended" if begins_with_i and begins_with_b else "from-iob1"
 
@@ -128,9 +150,9 @@ def _sentence(row: Row, *, table: Table, task: Task, split: str, url: str) -> Se
     words, tags = row.values["words"], row.values.get("tags")
     if not isinstance(words, list) or not words:
         raise InvalidRowError("no-words", f"{words_column}: {shown(words)}")
-    wrong = next((word for word in words if not is_text(word) or not word.strip()), None)
-    if wrong is not None:
-        raise InvalidRowError("no-word", f"{words_column}: {shown(repr(wrong))}")
+    wrong = [word for word in words if not is_text(word) or not word.strip()]
+    if wrong:
+        raise InvalidRowError("no-word", f"{words_column}: {shown(repr(wrong[0]))}")
     if tags is None:
         if is_answered(split):
             raise InvalidRowError("no-tags", f"{tags_column}: {shown(tags)}")
@@ -142,8 +164,8 @@ def _sentence(row: Row, *, table: Table, task: Task, split: str, url: str) -> Se
     if not names and any(type(tag) is int for tag in tags):
         raise TaskDataError(
             f"{url}: expected names of tags in {tags_column}, got the numbers {shown(tags)}, which "
-            "the file does not name. Name them in order: labels: [O, B-PER, I-PER] (or --labels "
-            "O,B-PER,I-PER)"
+            "the file does not name. Name them in order, e.g. O, B-PER, I-PER, by "
+            f"{field_name('labels')}"
         )
     for at, tag in enumerate(tags):
         name = tag
@@ -243,6 +265,7 @@ _TAGGING = _task(
     },
     is_cased=None,
     allows_comments=True,
+    can_split_train=True,
 )
 """Any files with the word in the first column and its tag in the last, or in `tokens` and
 `ner_tags`."""

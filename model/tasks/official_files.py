@@ -10,6 +10,7 @@ from functools import cache
 from model.tasks.evidence import evidence_inputs, find_evidence
 from model.tasks.files import base_name
 from model.tasks.task import Task
+from pipelines.io.file_systems import read_file
 from pipelines.io.raw_files import (
     digest_file,
     expand_paths,
@@ -17,10 +18,15 @@ from pipelines.io.raw_files import (
     is_folder,
     list_folder_of,
 )
-from schemas.errors import MissingInputError
+from schemas.errors import ConfigError, MissingInputError
+from schemas.field_names import field_name
 from schemas.finetune_configs import ExamplesConfig
 from schemas.manifest import RawInput
 
+DATA_LABEL_FILE = "data-label.txt"
+"""File in the folder of a task with the name of its data, if that is not the task's own."""
+
+_MAX_DATA_LABEL = 40
 _MAX_SHOWN_NAMES = 8
 _MAX_SHOWN_GLOBS = 3
 _COMPRESSED = (".gz", ".bz2", ".zst")
@@ -73,6 +79,9 @@ def find_files(config: ExamplesConfig, *, task: Task) -> dict[str, tuple[str, ..
             files = [uri for uri, _ in expand_paths(config.data_files[split])]
         elif config.data_dir is not None:
             files = _match(config.data_dir, file_globs(task, split), list_files=list_files)
+        if split == "dev" and config.dev_fraction:
+            _check_no_dev(files)
+            files = [*found["train"]]
         if files:
             found[split] = tuple(files)
         elif split in ("train", "dev"):
@@ -80,6 +89,34 @@ def find_files(config: ExamplesConfig, *, task: Task) -> dict[str, tuple[str, ..
     if not found:
         raise _missing(next(iter(task.splits)), config, task=task)
     return found
+
+
+def find_data_label(config: ExamplesConfig) -> str:
+    """Return the name of data other than the task's own, as the recipe or the folder states it."""
+    file = _data_label_file(config)
+    text = read_file(file).decode(errors="replace") if file else config.data_label
+    return " ".join(text.split())[:_MAX_DATA_LABEL]
+
+
+def data_label_inputs(config: ExamplesConfig) -> tuple[RawInput, ...]:
+    """Return the file of the folder that names the data, if the recipe does not."""
+    file = _data_label_file(config)
+    return (_raw_input(file, DATA_LABEL_FILE, DATA_LABEL_FILE),) if file else ()
+
+
+def _data_label_file(config: ExamplesConfig) -> str:
+    if config.data_label or config.data_dir is None:
+        return ""
+    files = {name: uri for uri, name in _list_files(config.data_dir)}
+    return files.get(DATA_LABEL_FILE, "")
+
+
+def _check_no_dev(files: Sequence[str]) -> None:
+    if files:
+        raise ConfigError(
+            f"{field_name('dev_fraction')}: expected 0, as there is a dev file, {files[0]}. "
+            "Remove one of them"
+        )
 
 
 def raw_inputs_of(found: Mapping[str, Sequence[str]], *, task: Task) -> tuple[RawInput, ...]:
@@ -146,10 +183,11 @@ def _missing(split: str, config: ExamplesConfig, *, task: Task) -> MissingInputE
     more = " or another of its official names" if len(globs) > _MAX_SHOWN_GLOBS else ""
     expected = ", ".join(globs[:_MAX_SHOWN_GLOBS]) + more
     if config.data_dir is None:
-        given = ", ".join(config.data_files)
+        splits = ", ".join(config.data_files)
         return MissingInputError(
-            f"{task.name} {split}: no file. The recipe's files are those of {given or 'no split'}: "
-            f"add {split} to files, or give a folder with {expected}"
+            f"{field_name(f'data_files.{split}')}: expected a file of {task.name} {split}, got "
+            f"files of {splits} only. Add it, or set {field_name('data_dir')} to a folder with "
+            f"{expected}{_split_advice(split, task)}"
         )
     names: list[str] = []
     if is_folder(config.data_dir):
@@ -160,5 +198,13 @@ def _missing(split: str, config: ExamplesConfig, *, task: Task) -> MissingInputE
         shown += f" and {len(names) - _MAX_SHOWN_NAMES} more"
     return MissingInputError(
         f"{config.data_dir}: expected {expected} for {task.name} {split}, found {shown}. "
-        f"Correct data_dir, or name the file in data_files.{split}"
+        f"Correct {field_name('data_dir')}, or name the file by "
+        f"{field_name(f'data_files.{split}')}{_split_advice(split, task)}"
     )
+
+
+def _split_advice(split: str, task: Task) -> str:
+    """Return how to make a dev split of training rows, or ""."""
+    if split != "dev" or not task.can_split_train:
+        return ""
+    return f", or use a part of train as {split} by {field_name('dev_fraction')}, e.g. 0.1"

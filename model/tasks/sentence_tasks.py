@@ -10,7 +10,9 @@ Custom data needs no code, only files with the columns named below.
 Files are tab-separated, comma-separated, JSON or Parquet, with a header. They are named train, dev
 and test (`train.tsv`, `dev.csv`, ...), or named in the recipe's `files`. A column `id` is optional.
 Labels may be any text; they are those of the training data in sorted order, numbers by value, or
-those of the recipe's `labels` in its order.
+those of the recipe's `labels` in its order. Text that programs write for a missing value (`NaN`,
+`None`, `null`, ...) is no label unless `labels` names it. A whole number with decimals (`1.0`) is
+the label of that number (`1`) in every format.
 """
 
 from __future__ import annotations
@@ -30,6 +32,8 @@ from model.tasks.task import (
     Task,
     convert_row,
     is_answered,
+    other_split,
+    split_of,
 )
 
 UNKNOWN = -1
@@ -52,6 +56,9 @@ _CUSTOM_PAIR = (
     ("question", "sentence"),
 )
 _NUMBER = re.compile(r"[0-9]{1,9}")
+_WHOLE_NUMBER = re.compile(r"(-?[0-9]{1,9})\.0+")
+_MISSING = re.compile(r"(?i:[-+]?nan|null)|None|NA|N/A|n/a|#N/A|<NA>|\\N")
+"""Text that pandas, R, Excel and databases write for a missing value."""
 
 
 def read_text_rows(
@@ -61,8 +68,8 @@ def read_text_rows(
 
     An integer label is an index into the recipe's `labels`, the file's names (Parquet) or the
     hub's. The answer is unknown if it is -1 (except in a text table of a task whose labels come
-    from the data), an empty field or null. A row with an empty text is bad; in submitted splits it
-    is kept with a note.
+    from the data), an empty field, null, or a label's text for a missing value. A row with an empty
+    text is bad; in submitted splits it is kept with a note.
 
     Args:
         task: Task of the file.
@@ -83,7 +90,14 @@ def read_text_rows(
             check(row)
         return _example(row, table, names, task=task, split=split)
 
-    yield from (convert_row(row, convert) for row in table.rows())
+    for row in table.rows():
+        example = convert_row(row, convert)
+        if split in task.layout.shares and isinstance(example, Row):
+            texts = [example.values["text_a"], example.values["text_b"] or ""]
+            belongs = split_of("\n".join(texts), task)
+            if belongs != split:
+                example = other_split(row.position, belongs)
+        yield example
 
 
 def _example(row: Row, table: Table, label_names: Sequence[str], *, task: Task, split: str) -> Row:
@@ -97,7 +111,7 @@ def _example(row: Row, table: Table, label_names: Sequence[str], *, task: Task, 
     given = row.values.get(field)
     answer, notes = _answer(given, label_names, task=task)
     if answer is None and is_answered(split):
-        raise InvalidRowError("no-answer", f"{table.column(field)}: {shown(given)}")
+        raise InvalidRowError("no-answer", f"{table.column(field)}: {_describe_missing(given)}")
     name = row_name(row)
     if not is_text(name):
         raise InvalidRowError("malformed-id", shown(repr(name)))
@@ -110,6 +124,12 @@ def _example(row: Row, table: Table, label_names: Sequence[str], *, task: Task, 
     }
     empty = () if all(text.strip() for text in texts) else ("empty-text",)
     return row._replace(values=example, notes=row.notes + notes + empty)
+
+
+def _describe_missing(value: Any) -> str:
+    is_mark = isinstance(value, str) and _MISSING.fullmatch(value.strip())
+    hint = " (a missing value; if it is a label, name all labels: labels)" if is_mark else ""
+    return f"{shown(value)}{hint}"
 
 
 def row_name(row: Row) -> str:
@@ -139,6 +159,11 @@ def _answer(
         return _score(value, task.layout.score_range), notes
     if isinstance(value, float) and math.isnan(value):
         return None, ()  # pandas' form of a missing answer
+    if isinstance(value, str) and value not in task.labels:
+        if _MISSING.fullmatch(value):
+            return None, ()
+        if whole := _WHOLE_NUMBER.fullmatch(value):
+            value, notes = whole[1], (*notes, "whole-number-label")
     return _label(value, label_names, task=task), notes
 
 
@@ -201,6 +226,7 @@ def _task(name: str, title: str, texts: tuple[tuple[str, ...], ...], *answers: s
         layout=FileLayout(columns=columns),
         metrics=("spearman", "pearson") if is_regression else ("accuracy", "matthews"),
         is_pair=texts is _CUSTOM_PAIR,
+        can_split_train=True,
     )
 
 

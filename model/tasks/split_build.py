@@ -9,7 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from model.tasks.entities import OUTSIDE
 from model.tasks.files import base_name
+from model.tasks.ner import BARE_TAGS
 from model.tasks.reduced_data import cut_split, units_of
 from model.tasks.task import (
     SHOWN_BAD,
@@ -24,12 +26,21 @@ from pipelines.counters import Counters, check_balance
 from pipelines.io.shards import ShardWriter
 from schemas.arrow import EXAMPLES
 from schemas.errors import TaskDataError
-from schemas.finetune_configs import ExamplesConfig
+from schemas.finetune_configs import ExamplesConfig, TaskTypeName
 from schemas.manifest import FileEntry
 
 _BATCH_ROWS = 4096
 _SHOWN_IDS = 5
 _DROPPED = "rows-dropped-"
+_IN_TRAIN = "rows-also-in-train"
+_TEXTS: dict[TaskTypeName, tuple[str, ...]] = {
+    "classification": ("text_a", "text_b"),
+    "regression": ("text_a", "text_b"),
+    "choice": ("context", "continuations"),
+    "span": ("question", "context"),
+    "tagging": ("words",),
+}
+"""Columns of an example that the model reads."""
 
 
 class SplitBuild:
@@ -92,6 +103,8 @@ class SplitBuild:
                 self._kept += units_of(row, task=self._task)
                 for note in row.notes:
                     self.counters.count(f"rows-{note}")
+                if self._answers.is_in_train(self._split, row):
+                    self.counters.count(_IN_TRAIN)
                 self._remember_id(row.values["id"])
                 yield row
         if faults:
@@ -134,6 +147,11 @@ class SplitBuild:
                 f"{self._split}: the first {kept:,} examples are used, {left_out:,} are dropped "
                 "(max_samples)."
             )
+        if equal := self.counters[_IN_TRAIN]:
+            self.notes.append(
+                f"{self._split}: {equal:,} of {kept:,} rows have the texts of a row of train, so "
+                "that scores on them say little about new texts. Are the files the same?"
+            )
         if self._repeated:
             self._check_ids(where)
 
@@ -160,6 +178,8 @@ class LabelSet:
     def __init__(self, task: Task) -> None:
         self._task = task
         self._seen: set[str] = set()
+        self._splits_by_form: dict[bool, str] = {}
+        self._train_texts: set[int] = set()
 
     def check(self, split: str, row: Row) -> Row:
         """Record the labels of a row, and return the row.
@@ -168,6 +188,7 @@ class LabelSet:
             InvalidRowError: The row is bad.
         """
         if self._task.type == "tagging":
+            self._check_types(split, row)
             self._seen.update(row.values["tags"] or () if split in ("train", "dev") else ())
         elif self._task.type == "classification" and not self._task.labels:
             label = row.values["label"]
@@ -176,6 +197,25 @@ class LabelSet:
             elif label is not None and label not in self._seen:
                 raise InvalidRowError("label-not-in-train", str(label))
         return row
+
+    def _check_types(self, split: str, row: Row) -> None:
+        """Check that the tags of all splits have a type, or those of none."""
+        if any(tag != OUTSIDE for tag in row.values["tags"] or ()):
+            self._splits_by_form.setdefault(BARE_TAGS in row.notes, split)
+        if len(self._splits_by_form) == 2:
+            bare, typed = self._splits_by_form[True], self._splits_by_form[False]
+            raise TaskDataError(
+                f"{self._task.name}: expected tags with a type, such as B-LOC, in all splits or in "
+                f"none, got tags without a type in {bare} and with one in {typed}. Give those of "
+                f"{bare} a type"
+            )
+
+    def is_in_train(self, split: str, row: Row) -> bool:
+        """Record the texts of training rows; return whether a row of another split has those."""
+        key = hash(tuple(str(row.values[name]) for name in _TEXTS[self._task.type]))
+        if split == "train":
+            self._train_texts.add(key)
+        return split not in ("train", "augmentation") and key in self._train_texts
 
     def labels(self) -> tuple[str, ...]:
         """Return all labels in the order of the model's outputs."""

@@ -175,6 +175,9 @@ class Task:
     """Names in `model.task_types.metrics`; the first chooses the best cell on dev (larger is
     better)."""
 
+    can_split_train: bool = False
+    """Whether `dev_fraction` can make a dev split of training rows: tasks for custom data."""
+
     is_pair: bool = False
     choices: int = 0
     """For `choice`, continuations per example."""

@@ -127,7 +127,7 @@ def checkpoint_raw_inputs(folder_url: str, *, optional: Iterable[str] = ()) -> t
     weights = weights_in(names)
     required = [name for name in names if name in (*_HF_FILES, *weights, vocabulary_in(names))]
     files = []
-    for name in [*required, *(name for name in optional if name in names)]:
+    for name in [*required, *(name for name in optional if name in names and name not in required)]:
         uri = f"{folder_url.rstrip('/')}/{name}"
         size, digests = digest_file(uri)
         files.append(RawInput(name=name, uri=uri, size_bytes=size, sha256=digests["sha256"]))

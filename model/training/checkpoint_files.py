@@ -38,9 +38,8 @@ class DamagedCheckpointError(CheckpointError):
 
 
 class _Model(BaseModel):
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", validate_by_name=True, serialize_by_alias=True
-    )
+    # Checkpoints of other versions, which may have further fields, are not damaged.
+    model_config = ConfigDict(frozen=True, extra="ignore")
 
 
 class TensorFileEntry(_Model):
@@ -57,14 +56,12 @@ class CheckpointRecord(_Model):
     Attributes:
         step: Number of finished steps.
         number: Position in the order of saving, from 1.
-        loss: Held-out loss. None: not measured.
         saved: Time, ISO 8601, UTC.
         state: JSON values of the caller.
     """
 
     step: int = Field(ge=0)
     number: int = Field(ge=1)
-    loss: float | None = Field(alias="score")
     saved: str
     files: tuple[TensorFileEntry, ...]
     state: dict[str, Any]

@@ -1,4 +1,4 @@
-"""Checkpoints of one run: the newest states, to resume after a crash, and optionally the best.
+"""Checkpoints of one run: the newest states, to resume after a crash.
 
 The folder of a checkpoint is `step-STEP-NUMBER-SUFFIX/` with `NAME.safetensors` files and a
 `checkpoint.json`. A crash never damages earlier checkpoints (`model.training.checkpoint_files`).
@@ -12,7 +12,6 @@ import datetime
 import errno
 import json
 import logging
-import math
 import re
 import secrets
 from collections.abc import Iterator, Mapping
@@ -45,14 +44,12 @@ class CheckpointInfo(NamedTuple):
     Attributes:
         url: Folder.
         step: Number of finished steps.
-        loss: Held-out loss. None: not measured.
         size: Bytes of the files of tensors.
         saved: Time, ISO 8601, UTC.
     """
 
     url: str
     step: int
-    loss: float | None
     size: int
     saved: str
 
@@ -88,8 +85,7 @@ class Checkpoints:
 
     Args:
         folder: Local folder or fsspec URL.
-        keep_last: Number of the newest checkpoints to keep, at least 1. The one with the lowest
-            loss is also kept.
+        keep_last: Number of the newest checkpoints to keep, at least 1.
 
     Raises:
         CheckpointError: The file system of the URL is unknown.
@@ -119,14 +115,7 @@ class Checkpoints:
             finally:
                 self._locked = False
 
-    def save(
-        self,
-        step: int,
-        *,
-        tensors: Tensors,
-        state: Mapping[str, Any],
-        loss: float | None = None,
-    ) -> CheckpointInfo:
+    def save(self, step: int, *, tensors: Tensors, state: Mapping[str, Any]) -> CheckpointInfo:
         """Write a checkpoint to disk, then delete older ones. It survives a power failure.
 
         The disk needs space for one checkpoint more than are kept. Without `lock()`, the lock is
@@ -136,13 +125,12 @@ class Checkpoints:
             step: Number of finished steps.
             tensors: Dense tensors; equal ones give equal bytes.
             state: JSON values; tuples are loaded as lists.
-            loss: Held-out loss. The checkpoint with the lowest loss is kept.
 
         Raises:
             CheckpointError: The checkpoint cannot be written, for example because the disk is full.
                 It is deleted, and the earlier ones are unchanged.
         """
-        text = _to_json(state, loss=loss)
+        text = _to_json(state)
         with contextlib.nullcontext() if self._locked else self.lock():
             self._files.check_lock()
             contents = self._scan()
@@ -158,7 +146,6 @@ class Checkpoints:
                 record = CheckpointRecord(
                     step=step,
                     number=number,
-                    loss=loss,
                     saved=datetime.datetime.now(datetime.UTC).isoformat(),
                     files=tuple(entries),
                     state=json.loads(text),
@@ -196,39 +183,6 @@ class Checkpoints:
         for problem in problems:
             _LOGGER.warning("%s; %s", problem, step)
         return loaded
-
-    def best(self) -> LoadedCheckpoint:
-        """Return the checkpoint with the lowest loss.
-
-        Raises:
-            CheckpointError: No checkpoint has a loss, or the best one is damaged.
-        """
-        records = self._scan().records
-        name = _best_name(records)
-        if name is None:
-            raise CheckpointError(
-                f"{self.url}: expected a checkpoint with a held-out loss, got none. Restore the "
-                "files from a backup, or delete the folder to train again."
-            )
-        return self._load(name, records[name])
-
-    def delete_all_without_best(self) -> None:
-        """Delete all checkpoints if the best one is damaged, so that the training starts again.
-
-        A record that cannot be read counts as the best one, as its loss is not known.
-        """
-        contents = self._scan()
-        problems = [*contents.damaged.values()]
-        name = _best_name(contents.records)
-        if name is not None and not problems:
-            try:
-                self._load(name, contents.records[name])
-            except DamagedCheckpointError as error:
-                problems.append(str(error))
-        if problems:
-            _LOGGER.warning("%s; the best model is lost, starting from step 0", problems[0])
-            for other in [*contents.records, *contents.damaged]:
-                self._delete(other)
 
     def at_step(self, step: int) -> LoadedCheckpoint:
         """Return the checkpoint of a step; of several, the last saved.
@@ -294,10 +248,10 @@ class Checkpoints:
         )
 
     def _prune(self) -> None:
-        """Delete damaged checkpoints, and all but the newest and the best of the others."""
+        """Delete damaged checkpoints, and all but the newest of the others."""
         contents = self._scan()
         sound = {n: r for n, r in contents.records.items() if n not in self._found_damaged}
-        kept = {*list(sound)[-self._keep_last :], _best_name(sound)}
+        kept = list(sound)[-self._keep_last :]
         for name in sorted(set(contents.records) | set(contents.damaged)):
             if name not in kept:
                 self._delete(name)
@@ -310,19 +264,11 @@ class Checkpoints:
 
     def _info(self, name: str, record: CheckpointRecord) -> CheckpointInfo:
         size = sum(entry.size for entry in record.files)
-        return CheckpointInfo(self._files.url(name), record.step, record.loss, size, record.saved)
+        return CheckpointInfo(self._files.url(name), record.step, size, record.saved)
 
 
-def _best_name(records: Mapping[str, CheckpointRecord]) -> str | None:
-    """Return the name of the newest record with the lowest loss; None if no record has a loss."""
-    losses = [(r.loss, -r.number, name) for name, r in records.items() if r.loss is not None]
-    return min(losses)[2] if losses else None
-
-
-def _to_json(state: Mapping[str, Any], *, loss: float | None) -> str:
-    """Return the state as JSON, which has no NaN or infinity; check the loss for them too."""
-    if loss is not None and not math.isfinite(loss):
-        raise CheckpointError(f"loss: expected a finite number or None, got {loss}")
+def _to_json(state: Mapping[str, Any]) -> str:
+    """Return the state as JSON, which has no NaN or infinity."""
     try:
         return json.dumps(dict(state), allow_nan=False)
     except (TypeError, ValueError) as error:

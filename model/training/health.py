@@ -9,6 +9,13 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from pipelines.instances.notes import (
+    MIN_HELD_OUT_DOCUMENTS,
+    MIN_HELD_OUT_INSTANCES,
+    describe_sample,
+    is_too_small,
+)
+
 Kind = str
 
 PAGE = "docs/troubleshooting.md"
@@ -16,6 +23,7 @@ SECTIONS: dict[Kind, str] = {
     "unigram-loss": "my-loss-stays-at-7",
     "perplexity-between-phases": "perplexity-rises-in-the-second-phase",
     "perplexity-within-phase": "perplexity-rises-within-a-phase",
+    "small-held-out-set": "there-are-few-held-out-documents",
     "one-answer": "the-classifier-gives-one-answer",
     "chance": "fine-tuning-is-no-better-than-chance",
 }
@@ -115,6 +123,23 @@ def check_evaluations(
         "perplexity-within-phase",
         f"Held-out perplexity ends at {_perplexity(loss)}; it was {_perplexity(lowest_loss)} after "
         f"step {lowest_step:,}",
+    )
+
+
+def check_held_out_size(instances: int, documents: int, *, advice: str) -> TrainingWarning | None:
+    """Compare the size of a held-out set with the minimum for meaningful scores.
+
+    Args:
+        instances: Number of held-out instances.
+        documents: Number of held-out documents.
+        advice: How to get more.
+    """
+    if not is_too_small(instances, documents):
+        return None
+    return _warning(
+        "small-held-out-set",
+        f"Held-out metrics are of {describe_sample(instances, documents)} only. They say little "
+        f"below {MIN_HELD_OUT_INSTANCES} instances of {MIN_HELD_OUT_DOCUMENTS} documents. {advice}",
     )
 
 

@@ -159,10 +159,8 @@ class TrainingModule(ABC, Generic[Batch]):
         """Return held-out metrics including `loss`; None without new ones."""
         return None
 
-    def on_evaluate(self, metrics: Mapping[str, float]) -> bool:
-        """Record an evaluation; return whether to keep this model as the best so far."""
-        del metrics
-        return False
+    def on_evaluate(self, metrics: Mapping[str, float]) -> None:
+        """Record an evaluation."""
 
     def save_snapshot(self) -> None:
         """Save a snapshot of the last step if configured. Called before the step's checkpoint."""
@@ -278,13 +276,17 @@ class Trainer(Generic[Batch]):
         """
         del self._model
 
-    def evaluate(self) -> float | None:
-        """Evaluate; return the held-out loss if this model is to be kept as the best so far."""
+    def evaluate(self) -> None:
+        """Evaluate if the module has new held-out metrics.
+
+        Raises:
+            DivergenceError: The held-out loss is not finite.
+        """
         self._finish_step()
         with self._clock.paused():
             metrics = self.training.evaluate()
         if metrics is None:
-            return None
+            return
         loss = metrics["loss"]
         if not math.isfinite(loss):
             raise DivergenceError(
@@ -292,10 +294,10 @@ class Trainer(Generic[Batch]):
                 f"documents is {loss}: training diverged, and the weights are not "
                 f"saved; {self._last_checkpoint()}. {self.training.advice}"
             )
-        return loss if self.training.on_evaluate(metrics) else None
+        self.training.on_evaluate(metrics)
 
-    def save(self, *, loss: float | None = None) -> None:
-        """Write a checkpoint; with a held-out loss, it is kept until a later one is lower."""
+    def save(self) -> None:
+        """Write a checkpoint."""
         self._finish_step()
         with self._clock.paused():
             self.training.flush_logs()
@@ -307,7 +309,6 @@ class Trainer(Generic[Batch]):
                         "optimizer": self.training.optimizer.state_dict(),
                     },
                     state=self.training.state_dict(),
-                    loss=loss,
                 )
             self.group.barrier()
         self._saved_step = self.training.steps
@@ -406,13 +407,14 @@ class Trainer(Generic[Batch]):
         )
 
     def _after_step(self) -> None:
-        best_loss = self.evaluate() if self.training.should_evaluate() else None
+        if self.training.should_evaluate():
+            self.evaluate()
         with self._clock.paused():
             self.training.save_snapshot()
         save_steps = self.training.checkpoint_config.save_steps
         is_save_step = bool(save_steps) and self.training.steps % save_steps == 0
-        if self._should_save or is_save_step or best_loss is not None:
-            self.save(loss=best_loss)
+        if self._should_save or is_save_step:
+            self.save()
 
     def _check_stop(self) -> None:
         # Several processes stop only at the all-reduce after a step, where all know of the request:
@@ -423,8 +425,8 @@ class Trainer(Generic[Batch]):
         self.save_if_needed()
         of = "" if training.total_steps is None else f" of {training.total_steps}"
         raise TrainingError(
-            f"{training.name}: stopped after step {training.steps}{of} ({self._stop.reason}); "
-            f"rerun to resume from {self.checkpoints.url}"
+            f"{training.name}: stopped after step {training.steps}{of} ({self._stop.reason}), "
+            f"saved in {self.checkpoints.url}. Run the same command to continue."
         )
 
 

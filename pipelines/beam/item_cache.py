@@ -40,7 +40,7 @@ from schemas.checksummed import dump_json, load_json
 from schemas.errors import ConfigError
 from schemas.manifest import FileEntry, RelativePath, Reuse
 
-RECORD_VERSION = 3
+RECORD_VERSION = 4
 
 MAX_LOCATIONS = 3
 """Artifacts that a record names for its files, the newest first; garbage collection deletes old
@@ -113,6 +113,9 @@ class CacheRecord(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     version: int = Field(default=RECORD_VERSION, ge=RECORD_VERSION, le=RECORD_VERSION)
+    name: str = ""
+    """`STAGE/DIGEST/KEY`, where the record belongs: a misplaced copy is not used."""
+
     files: tuple[FileEntry, ...]
     """Files with the names of the job that wrote them; `stored_name` has no meaning here."""
 
@@ -126,6 +129,11 @@ class CacheRecord(BaseModel):
     details: list[Any]
     blob_sha256: str = Field(default="", pattern=r"^([0-9a-f]{64})?$")
     """sha256 of the file of blobs; "" without blobs."""
+
+    def is_at_home(self, path: str) -> bool:
+        """Return whether the record belongs at a path `pieces/STAGE/DIGEST/AA/KEY.json`."""
+        _, stage, digest, _, name = path.removesuffix(".json").split("/")
+        return self.name == f"{stage}/{digest}/{name}"
 
 
 def item_key(identity: Any) -> str:
@@ -222,7 +230,7 @@ class ItemCache:
         return hashlib.sha256(data).hexdigest()
 
     def read(self, name: str, *, check_remote: bool = False) -> CacheRecord | None:
-        """Return a record; None if it does not exist or is corrupt.
+        """Return a record; None if it does not exist, is corrupt or belongs to another item.
 
         Args:
             name: Name of the record, such as the key of an item.
@@ -235,12 +243,18 @@ class ItemCache:
             return None
         try:
             record = CacheRecord.model_validate(load_json(data))
+            if record.name != self._record_name(name):
+                raise ValueError(f"it is the record of {record.name}")
             if any(len(paths) != len(record.files) for paths in record.locations):
                 raise ValueError("numbers of files and locations differ")
         except ValueError as error:  # pydantic's errors too
             _log.warning("item %s: corrupt record, processing it again: %s", name, error)
             return None
         return record
+
+    def _record_name(self, name: str) -> str:
+        stage, digest = self.folder.rstrip("/").rsplit("/", 2)[1:]
+        return f"{stage}/{digest}/{name}"
 
     def new_record(self, result: WorkResult, *, blob_sha256: str = "") -> CacheRecord:
         """Return the record of a result of this job."""
@@ -257,7 +271,8 @@ class ItemCache:
         """Write a record, with the locations of its files in this job's output folder."""
         own = tuple(self.location(entry.stored_name) for entry in files)
         locations = tuple(dict.fromkeys([own, *record.locations]))[:MAX_LOCATIONS]
-        stored = record.model_copy(update={"locations": locations})
+        own_name = {"name": self._record_name(name)}
+        stored = record.model_copy(update={"locations": locations, **own_name})
         self.write_file(f"{name}.json", dump_json(stored.model_dump(mode="json")))
         if self._known is not None:
             self._known.add(f"{name}.json")

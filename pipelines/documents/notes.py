@@ -10,13 +10,28 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
 from pipelines.beam.shard_work import WorkResult
-from pipelines.counters import DROPPED_TEMPLATE, MAX_EXAMPLES, UNKNOWN_TEMPLATE, Counters, Example
+from pipelines.counters import (
+    DROPPED_TEMPLATE,
+    MAX_EXAMPLES,
+    TEXT_UNITS,
+    UNKNOWN_TEMPLATE,
+    Counters,
+    Example,
+)
 from pipelines.documents.build_shard import read_examples
-from pipelines.documents.duplicates import Duplicates
+from pipelines.documents.duplicates import SAME_ID, Duplicates, excluded_rows
 from pipelines.documents.plan import DocumentItem, raw_files
+from pipelines.documents.records import kept_counts
 from pipelines.documents.samples import DocumentSample, smallest_digests
+from pipelines.io.shards import open_shard
+from schemas.arrow import DUPLICATES
 from schemas.corpus_configs import DocumentsConfig, TextSource
+from schemas.manifest import FileEntry
 
 _SHOWN_FILES = 5
 _SHOWN_TEMPLATES = 20
@@ -24,6 +39,42 @@ _SHOWN_TEMPLATES = 20
 
 _FEW_WORDS, _MANY_DOCUMENTS = 100, 20
 """With fewer words on average, many documents are probably paragraphs."""
+
+
+REPEATED_ID = "documents-dropped-repeated-id"
+
+
+def count_repeated_ids(
+    shards: Iterable[FileEntry], duplicates: Duplicates, *, output: str
+) -> dict[str, Counters]:
+    """Return the counts of the documents with repeated ids, by shard.
+
+    Args:
+        shards: Shards of documents.
+        duplicates: Written table of duplicates.
+        output: URL of the folder of the files.
+    """
+    table = f"{output}/{duplicates.file.stored_name}"
+    counts: dict[str, Counters] = {}
+    for entry in shards:
+        if entry.path in duplicates.repeated_ids:
+            rows = excluded_rows(table, shard=entry.path, expected=DUPLICATES)[SAME_ID]
+            counts[entry.path] = _count_rows(f"{output}/{entry.stored_name}", rows)
+    return counts
+
+
+def _count_rows(shard: str, rows: npt.NDArray[np.uint32]) -> Counters:
+    """Return the counts of rows of a shard."""
+    counters, first = Counters(), 0
+    with open_shard(shard, columns=("sentences",)) as reader:
+        for number in range(reader.num_record_batches):
+            column = reader.get_batch(number).column("sentences")
+            end = first + len(column)
+            here = rows[(rows >= first) & (rows < end)]
+            for sentences in column.take(pa.array(here - first, pa.int64())):
+                counters.update(kept_counts(sentences.as_py()))
+            first = end
+    return counters
 
 
 @dataclass(frozen=True)
@@ -52,8 +103,17 @@ class JobCounts:
         duplicates: Duplicates,
         *,
         more: Mapping[int, Mapping[str, int]],
+        repeated_counts: Mapping[str, Mapping[str, int]],
     ) -> JobCounts:
-        """Add the counts of all reports, in the order of the items, and `more` by item number."""
+        """Add the counts of all reports.
+
+        Args:
+            items: Work items.
+            reports: Reports in the order of the items.
+            duplicates: Rows with repeated ids.
+            more: Further counts by item number.
+            repeated_counts: Result of `count_repeated_ids`, which is subtracted.
+        """
         counters, examples = Counters(), dict[str, list[Example]]()
         samples: dict[str, list[DocumentSample]] = {}
         places: dict[str, tuple[str, str]] = {}
@@ -76,13 +136,17 @@ class JobCounts:
             counters.count("duplicates-same-text", duplicates.same_text)
         for shard, repeated in duplicates.repeated_ids.items():
             source, file = places[shard]
-            for suffix in ("", f"@{source}"):
-                counters.count(f"documents-kept{suffix}", -repeated.rows)
-                counters.count(f"documents-dropped-repeated-id{suffix}", repeated.rows)
+            dropped = repeated_counts[shard]
+            counters.subtract(dropped)
+            counters.subtract({f"{name}@{source}": number for name, number in dropped.items()})
+            files[source][file].subtract(dropped)
+            for total in (counters, files[source][file]):
+                total.count(REPEATED_ID, repeated.rows)
+            counters.count(f"{REPEATED_ID}@{source}", repeated.rows)
             example = (
                 f"{repeated.document_id!r} in {file}; {repeated.canonical_document_id!r} is kept"
             )
-            listed = examples.setdefault(f"documents-dropped-repeated-id@{source}", [])
+            listed = examples.setdefault(f"{REPEATED_ID}@{source}", [])
             if len(listed) < MAX_EXAMPLES:
                 listed.append(Example(example))
         shown = [sample for source in sorted(samples) for sample in samples[source]]
@@ -161,15 +225,24 @@ _WITHOUT_NOTE = (*_SHAPE_COUNTERS, "pages-dropped-", "documents-dropped-too-few-
 """Counters with other notes, and counters that every corpus has."""
 
 
+_CONVERT = "`iconv -f ENCODING -t UTF-8 FILE > NEW_FILE`"
+_ADVICE = {
+    "-dropped-undecodable": f". Their encoding is unknown, or they are damaged: {_CONVERT}",
+    "-decoded-as-": f". If this is not their encoding, convert them: {_CONVERT}",
+}
+"""Advice about records, by a part of the name of their counter."""
+
+
 def _quarantined(config: DocumentsConfig, job: JobCounts) -> Iterator[str]:
     """Yield a note on each counter of records that were dropped or repaired, with an example."""
     for source in config.sources:
         for name, examples in sorted(job.examples.items()):
             counted, _, of = name.rpartition("@")
             if of == source.name and not counted.startswith(_WITHOUT_NOTE):
+                advice = next((text for part, text in _ADVICE.items() if part in counted), "")
                 yield (
                     f"source {source.name!r}: {counted} {job.counters[name]:,}, the first of them "
-                    f"{examples[0].text}"
+                    f"{examples[0].text}{advice}"
                 )
 
 
@@ -195,7 +268,9 @@ def _contents(counts: Counters) -> str:
     found = ", ".join(
         f"{counts[name]:,} {name.removesuffix('-in')}" for name in went_in if counts[name]
     )
-    dropped = sorted(name for name in counts if "-dropped-" in name)
+    dropped = sorted(
+        name for name in counts if "-dropped-" in name and not name.startswith(TEXT_UNITS)
+    )
     why = ", ".join(f"{name.partition('-dropped-')[2]} {counts[name]:,}" for name in dropped)
     ignored = sorted(name for name in counts if name.startswith("files-ignored-"))
     why = ", ".join([*([why] if why else []), *(f"{name} {counts[name]:,}" for name in ignored)])
@@ -215,8 +290,8 @@ def _text_shape(source: TextSource, job: JobCounts) -> Iterator[str]:
     if endless:
         yield (
             f"source {source.name!r}: {endless:,} long files have no blank line, so each is one "
-            f"document, first {where[1]}. Set `document: line` if each line is a text, or "
-            "`document: file` if each file is one"
+            f"document, first {where[1]}. Set document_delimiter: line if each line is a text, "
+            "or document_delimiter: file if each file is one"
         )
     every = job.raw_files_of(source.name)
     files = [name for name in every if ".txt" in name.lower()]
@@ -231,5 +306,5 @@ def _text_shape(source: TextSource, job: JobCounts) -> Iterator[str]:
         yield (
             f"source {source.name!r}: {len(files):,} .txt files make {documents:,} documents of "
             f"{words} words on average, because a blank line ends one. If a blank line only "
-            "separates paragraphs there, set `document: file`"
+            "separates paragraphs there, set document_delimiter: file"
         )

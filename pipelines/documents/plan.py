@@ -45,7 +45,7 @@ _XML_BYTES_PER_STORED_BYTE = {".bz2": 5, ".gz": 3, ".zst": 4}
 
 
 def _weight(split: Split, kind: str) -> int:
-    suffix = PurePosixPath(split.file.name).suffix
+    suffix = PurePosixPath(split.file.name).suffix.lower()
     factor = _XML_BYTES_PER_STORED_BYTE.get(suffix, 1) if kind == "wikipedia" else 1
     return max(1, split.end - split.start) * factor
 

@@ -119,11 +119,23 @@ def split_text(
     if not _has_words(sentences, limits.min_words):
         count("documents-dropped-too-few-words", example=example)
         return None
-    count("documents-kept")
-    count("sentences", len(sentences))
-    count("words", sum(len(sentence.split()) for sentence in sentences))
-    count("characters", sum(map(len, sentences)))
+    for name, number in kept_counts(sentences).items():
+        count(name, number)
     return Document(sentences, text_digest(sentences), *text[2:])
+
+
+def kept_counts(sentences: Sequence[str]) -> dict[str, int]:
+    """Return what one kept document adds to the counters.
+
+    >>> kept_counts(["Call me Ishmael."])
+    {'documents-kept': 1, 'sentences': 1, 'words': 3, 'characters': 16}
+    """
+    return {
+        "documents-kept": 1,
+        "sentences": len(sentences),
+        "words": sum(len(sentence.split()) for sentence in sentences),
+        "characters": sum(map(len, sentences)),
+    }
 
 
 def _has_words(sentences: list[str], min_words: int) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from pipelines.counters import MAX_EXAMPLES, Example
+from pipelines.counters import MAX_EXAMPLES, TEXT_UNITS, Example
 from pipelines.documents.records import Document
 from pipelines.io.files import write_text_file
 from pipelines.io.shards import open_shard
@@ -119,7 +119,8 @@ def drop_reasons(
 ) -> Iterator[DropReason]:
     """Yield the reasons that counters `RECORDS-dropped-REASON@SOURCE` name."""
     for name, count in sorted(counters.items()):
-        if count and (match := _DROPPED.fullmatch(name)):
+        match = _DROPPED.fullmatch(name)
+        if count and match and match[1] not in TEXT_UNITS:
             record_type, reason, source = match.groups()
             yield DropReason(
                 source=source,

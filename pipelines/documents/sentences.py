@@ -9,6 +9,8 @@ from collections.abc import Iterator
 
 import sentencex
 
+from pipelines.documents.ordinals import ordinal_rules
+
 # The time of sentencex grows with the square of the quotations in a text. A longer paragraph is
 # split in windows.
 _WINDOW = 5_000
@@ -34,6 +36,8 @@ def split_sentences(paragraphs: list[str], language: str, *, max_characters: int
     """
     sentences: list[str] = []
     marks: list[str] = []  # parts without a letter or digit after the last sentence
+    rules = ordinal_rules(language)
+    ordinary, continuing = rules.ordinary, rules.continuing
     for paragraph in paragraphs:
         if len(paragraph) <= _WINDOW:
             segments = sentencex.segment(language, paragraph)
@@ -41,13 +45,26 @@ def split_sentences(paragraphs: list[str], language: str, *, max_characters: int
             segments = _window_segments(paragraph, language)
         if "[" in paragraph or language in _SPACELESS_LANGUAGES:
             segments = _with_attached(segments)
+        number, has_capitals = 0, False
         for segment in segments:
             sentence = segment.strip()
             if not sentence:
                 continue
-            if not (sentence[0].isalpha() or _WORD_CHARACTER.search(sentence)):
-                marks.append(sentence)
-                continue
+            first = sentence[0]
+            if first not in ordinary:
+                if first in continuing:
+                    # In text without capital letters, a lower-case word begins sentences, too.
+                    has_capitals = has_capitals if number else not paragraph.islower()
+                    # Equal segments begin alike, so this is the next of them.
+                    number = segments.index(segment, number) + 1
+                    if has_capitals and sentences and not marks:
+                        gap = rules.find_gap(segments, number - 1)
+                        if gap is not None and len(sentences[-1]) < max_characters:
+                            sentences[-1] += gap + sentence
+                            continue
+                if not (first.isalpha() or _WORD_CHARACTER.search(sentence)):
+                    marks.append(sentence)
+                    continue
             if marks:
                 sentence = _join_marks(sentences, marks, sentence)
                 marks = []

@@ -18,6 +18,7 @@ from pipelines.instances import split_id
 from pipelines.io.shards import ShardWriter
 from pipelines.io.stage_inputs import InputFile
 from pipelines.lengths import LengthHistogram, LengthsRecord
+from pipelines.wordpiece.text_rules import TextRules
 from pipelines.wordpiece.tokenizer import WordPieceTokenizer
 from schemas.arrow import tokens_schema
 from schemas.manifest import FileEntry
@@ -28,18 +29,18 @@ class BuildTokenShard(CacheableShardFn):
     """Tokenizes one document shard."""
 
     vocab: InputFile
-    lowercase: bool
+    rules: TextRules
     vocab_size: int
     word_cache_size: int
     output: str
 
     def setup(self) -> None:
         self._tokenizer = WordPieceTokenizer.from_vocab_file(
-            self.vocab, lowercase=self.lowercase, word_cache_size=self.word_cache_size
+            self.vocab, word_cache_size=self.word_cache_size, **self.rules
         )
 
     def identity(self, item: ShardItem) -> Any:
-        vocabulary = [self.vocab.sha256, self.vocab_size, self.lowercase]
+        vocabulary = [self.vocab.sha256, self.vocab_size, self.rules]
         return {**item.identity(), "vocabulary": vocabulary}
 
     def rename_files(self, files: Sequence[FileEntry], item: ShardItem) -> list[FileEntry]:

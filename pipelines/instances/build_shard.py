@@ -17,9 +17,10 @@ from pipelines.beam.shard_work import SharedInput, WorkResult
 from pipelines.counters import Counters
 from pipelines.instances import HELD_OUT, HELD_OUT_PREFIX, TRAINING, is_held_out
 from pipelines.instances.masking import read_vocabulary_ids
+from pipelines.instances.next_sentence_pool import NextSentencePool
 from pipelines.instances.pairing import InstanceBatch, create_instances
 from pipelines.instances.plan import REMEMBERED_BYTES, InstanceItem, ShardRanking, pool_text
-from pipelines.instances.token_documents import NextSentencePool, TokenDocuments
+from pipelines.instances.token_documents import TokenDocuments
 from pipelines.io.file_systems import is_local
 from pipelines.io.files import Statistics
 from pipelines.io.shards import ShardWriter, open_shard
@@ -260,8 +261,12 @@ class BuildInstanceShard(CacheableShardFn):
         }
         entry, counters, lengths = self._write(item, [training, *self._pool.values()])
         # Every pass drops the held-out documents, so that the counts of each pass add up.
-        for name in ("documents-in", "documents-dropped-held-out"):
-            counters.count(name, len(held_out))
+        for records, amount in (
+            ("documents", len(held_out)),
+            ("source-tokens", len(held_out.token_ids)),
+        ):
+            counters.count(f"{records}-in", amount)
+            counters.count(f"{records}-dropped-held-out", amount)
         return WorkResult(item.number, [entry], counters, details=[lengths])
 
     def _process_held_out(self, item: InstanceItem) -> WorkResult:

@@ -1,21 +1,19 @@
 """Split documents into pairs of segments A and B, or into full-length texts without a B.
 
 The procedure is that of the paper (3.1, A.2) as in google-research/bert
-(create_pretraining_data.py, lines 225-338), with these differences:
+(create_pretraining_data.py, lines 225-338), with differences that keep labels from being guessed:
 
-* A random B never comes from A's own document. A pool with no other document gives the real next
-  segment with label "next".
-* A random B comes from a document that is long enough, and has about as many tokens as the real
-  next segment, so that the length of a pair does not reveal its label.
-* Every chunk of sentences can be split in two, so that a B is random with exactly the requested
-  probability: a chunk of one sentence gets the next one as well; a last sentence that is alone is
-  appended to the sentence before it for a real next segment; a document of one sentence is split at
-  a random token.
-* The number of tokens that truncation removes is computed instead of removing one token at a time.
+* A and the number of tokens of B are drawn before the label. So they do not depend on it.
+* A random B never comes from A's own document, has as many tokens as the real B, begins inside a
+  sentence only if that does, and ends with its document only if that does (`RandomSegments`). A
+  pool with no other document gives the real B with label "next".
+* A document of one sentence is cut in two for both labels (`units`), and a chunk of the last
+  sentence alone gets the sentences before it as its A.
+* A chunk has exactly its target length, so nothing is truncated. B ends where the pair is full.
 
-Each draw has the key (document, pass, first sentence of the chunk). Chunks begin at increasing
-sentences, so no draw is used twice, and the chunks at all sentences are computed at once; only the
-walk from chunk to chunk is a loop.
+Each draw has the key (document, pass, first unit of the chunk). Chunks begin at increasing units,
+so no draw is used twice, and the chunks at all units are computed at once; only the walk from chunk
+to chunk is a loop.
 """
 
 from __future__ import annotations
@@ -29,10 +27,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.arrays import Int64s, TokenIds, UInt64s, offsets_of, ranges
+from pipelines.arrays import Bools, Int64s, TokenIds, UInt64s, offsets_of, ranges
 from pipelines.counters import Count
 from pipelines.instances.masking import VocabularyIds, mask_batch
-from pipelines.instances.token_documents import NextSentencePool, TokenDocuments
+from pipelines.instances.next_sentence_pool import NextSentencePool, RealSegments
+from pipelines.instances.token_documents import TokenDocuments
+from pipelines.instances.units import Units
 from pipelines.seeds import integers, keys_for, random_bits, uniform
 from schemas.corpus_configs import InstancesConfig
 
@@ -40,11 +40,13 @@ IS_NEXT, IS_RANDOM, NO_SEGMENT_B = 0, 1, -1
 
 # Counters of the draws under a document's key ...
 _SHORT, _SHORT_LENGTH, _FIRST_INSTANCE = 0, 1, 2
-# ... and under that of an instance, which is the draw _FIRST_INSTANCE + its first sentence.
-# _RANDOM_DOCUMENT uses counters 2 and 3: the document and its sentence (`NextSentencePool.draw`).
+# ... and under that of an instance, which is the draw _FIRST_INSTANCE + its first unit.
 # A text without a B begins at a token, so its draw is _FIRST_INSTANCE + that token.
-_IS_RANDOM, _A_END, _RANDOM_DOCUMENT, _CUT, _MASKING = 0, 1, 2, 4, 5
-_A_FRONT, _B_FRONT = 1 << 32, 2 << 32
+_IS_RANDOM, _A_END, _SHIFT, _MOVED, _MASKING, _AGAIN, _RANDOM_SEGMENT = range(7)
+
+_MAX_ENDINGS = 3
+"""Maximum number of pairs for the last unit of a document. It is a B in all of them and never an A,
+so it is drawn again while its place is taken by a random B."""
 
 
 class Segments(NamedTuple):
@@ -75,14 +77,22 @@ class Segments(NamedTuple):
 
 
 class _Chunks(NamedTuple):
-    """Candidate or chosen chunks of sentences, which are numbered in the group of documents."""
+    """Candidate or chosen chunks, at units that are numbered in the group of documents.
+
+    A is followed by the real B, which ends before the token `stop`.
+    """
 
     key: UInt64s
     document: Int64s  # in the group
-    first: Int64s  # sentence
-    middle: Int64s  # first sentence after A
-    stop: Int64s  # first sentence after the chunk
-    is_random: npt.NDArray[np.bool_]
+    a_start: Int64s  # token
+    b_start: Int64s  # unit
+    stop: Int64s  # token
+    following: Int64s  # first unit of the next chunk if the label is IS_NEXT
+    is_ending: Bools  # begins at the last unit of the document, which is its B
+
+    def take(self, rows: Int64s) -> _Chunks:
+        columns: tuple[npt.NDArray[Any], ...] = self
+        return _Chunks(*(column[rows] for column in columns))
 
 
 def document_keys(document_ids: Sequence[str], *, seed: int, pass_number: int) -> UInt64s:
@@ -106,7 +116,7 @@ def next_sentence_pairs(
     keys: UInt64s,
     own_shard: int,
 ) -> Segments:
-    """Return the instances of documents in one pass, truncated to `max_seq_length`.
+    """Return the instances of documents in one pass, of at most `max_seq_length` tokens.
 
     Args:
         documents: Documents of a shard.
@@ -117,122 +127,142 @@ def next_sentence_pairs(
         keys: Keys of the documents, see `document_keys`.
         own_shard: Number of the shard in the pool.
     """
-    first = documents.sentence_offsets[rows.start]
-    offsets = documents.sentence_offsets[rows.start : rows.stop + 1] - first
-    bounds = documents.token_bounds[first : first + offsets[-1] + 1]
+    max_tokens = config.max_seq_length - 3
+    random_segments = pool.random_segments(max_tokens)
+    units = random_segments.units[own_shard].part(rows)
     targets = target_lengths(keys, config)
-    share = config.random_next_prob if len(pool) > 1 else 0.0
-    every = _chunk_at_each_sentence(bounds, offsets, keys, targets=targets, random_share=share)
-    following = np.where(every.is_random, every.middle, every.stop).tolist()
-    walked, sentence = [], 0
-    while sentence < len(following):  # the end of a document is the beginning of the next
-        walked.append(sentence)
-        sentence = following[sentence]
-    chosen = np.array(walked, np.int64)
-    tokens = np.diff(bounds[offsets])
-    chosen = chosen[tokens[every.document[chosen]] >= 2]
-    chunks = _Chunks(*(column[chosen] for column in every))
+    share = config.random_next_prob if random_segments.num_documents > 1 else 0.0
+    chunks = _choose_chunks(units, keys, targets=targets, share=share, max_tokens=max_tokens)
     document_row = documents.rows[rows.start + chunks.document]
-    segments = _split_chunks(chunks, bounds, offsets, document_row=document_row, shard=own_shard)
-    wanted = targets[chunks.document]
-    replaced = _next_lengths(chunks, bounds, offsets)
-    _draw_random_segments(
-        segments, chunks.key, pool, wanted=wanted, replaced=replaced, own_shard=own_shard
-    )
-    return _truncated(segments, chunks.key, max_tokens=config.max_seq_length - 3)
-
-
-def _chunk_at_each_sentence(
-    bounds: Int64s, offsets: Int64s, keys: UInt64s, *, targets: Int64s, random_share: float
-) -> _Chunks:
-    """Return the chunk that would begin at each sentence."""
-    document = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
-    first = np.arange(len(bounds) - 1)
-    last = offsets[document + 1]
-    enough = np.searchsorted(bounds, bounds[:-1] + targets[document])
-    stop = np.minimum(np.maximum(enough, first + 2), last)
-    key = random_bits(keys[document], first - offsets[document] + _FIRST_INSTANCE)
-    middle = first + 1 + integers(key, _A_END, below=np.maximum(stop - first - 1, 1))
-    is_random = uniform(key, _IS_RANDOM) < random_share
-    return _Chunks(key, document, first, middle, stop, is_random)
-
-
-def _split_chunks(
-    chunks: _Chunks, bounds: Int64s, offsets: Int64s, *, document_row: Int64s, shard: int
-) -> Segments:
-    """Return A and the B that follows it."""
-    alone = (chunks.stop - chunks.first == 1) & ~chunks.is_random
-    has_previous = chunks.first > offsets[chunks.document]
-    behind = alone & has_previous
-    a_start = bounds[chunks.first - behind]
-    a_stop = bounds[chunks.middle - behind]
-    cut = np.flatnonzero(alone & ~has_previous)
-    lengths = bounds[chunks.stop[cut]] - a_start[cut]
-    a_stop[cut] = a_start[cut] + 1 + integers(chunks.key[cut], _CUT, below=lengths - 1)
-    return Segments(
+    moved = _moved_bounds(chunks, units)
+    b_start = units.bounds[chunks.b_start] + moved
+    segments = Segments(
         document_row=document_row,
         masking_key=random_bits(chunks.key, _MASKING),
-        a_start=a_start,
-        a_stop=a_stop,
-        b_shard=np.full(len(a_start), shard, np.int64),
+        a_start=chunks.a_start,
+        a_stop=b_start,
+        b_shard=np.full(len(document_row), own_shard, np.int64),
         b_row=document_row.copy(),
-        b_start=a_stop.copy(),
-        b_stop=bounds[chunks.stop],
-        label=np.where(chunks.is_random, IS_RANDOM, IS_NEXT).astype(np.int8),
+        b_start=b_start.copy(),
+        b_stop=chunks.stop.copy(),
+        label=np.where(_are_random(chunks.key, share), IS_RANDOM, IS_NEXT).astype(np.int8),
     )
-
-
-def _next_lengths(chunks: _Chunks, bounds: Int64s, offsets: Int64s) -> Int64s:
-    """Return the number of tokens that a random B replaces.
-
-    Where the chunk is the last sentence of a document, a pair with label "next" has the sentence
-    before it as well: a random B replaces that one.
-    """
-    previous = np.maximum(chunks.first - 1, offsets[chunks.document])
-    return np.where(
-        chunks.middle < chunks.stop,
-        bounds[chunks.stop] - bounds[chunks.middle],
-        bounds[chunks.first] - bounds[previous],
-    )
-
-
-def _draw_random_segments(
-    segments: Segments,
-    keys: UInt64s,
-    pool: NextSentencePool,
-    *,
-    wanted: Int64s,
-    replaced: Int64s,
-    own_shard: int,
-) -> None:
-    """Replace the real B by a random one in instances with the label IS_RANDOM."""
     at = np.flatnonzero(segments.label == IS_RANDOM)
-    if not len(at):
-        return
-    drawn = pool.draw(
-        keys[at],
-        counter=_RANDOM_DOCUMENT,
-        excluded=pool.ordinals(own_shard, segments.document_row[at]),
-        tokens=wanted[at] - (segments.a_stop[at] - segments.a_start[at]),
-        replaced=replaced[at],
-    )
-    segments.b_shard[at], segments.b_row[at] = drawn.shard, drawn.row
-    segments.b_start[at], segments.b_stop[at] = drawn.start, drawn.stop
+    if len(at):
+        drawn = random_segments.draw(
+            chunks.key[at],
+            counter=_RANDOM_SEGMENT,
+            own_shard=own_shard,
+            own_rows=document_row[at],
+            real=_real_segments(chunks.take(at), units, moved[at]),
+        )
+        segments.b_shard[at], segments.b_row[at] = drawn.shard, drawn.row
+        segments.b_start[at], segments.b_stop[at] = drawn.start, drawn.stop
+    return segments
 
 
-def _truncated(segments: Segments, keys: UInt64s, *, max_tokens: int) -> Segments:
-    a_lost, b_lost = tokens_to_drop(
-        segments.a_stop - segments.a_start,
-        segments.b_stop - segments.b_start,
-        max_tokens=max_tokens,
+def _are_random(keys: UInt64s, share: float) -> Bools:
+    return uniform(keys, _IS_RANDOM) < share
+
+
+def _choose_chunks(
+    units: Units, keys: UInt64s, *, targets: Int64s, share: float, max_tokens: int
+) -> _Chunks:
+    """Return the chunks of documents of at least two units. `share` of them have a random B."""
+    every = _chunk_at_each_unit(units, keys, targets=targets, max_tokens=max_tokens)
+    puts_back = _are_random(every.key, share) & ~every.is_ending
+    chosen = _walk(np.where(puts_back, every.b_start, every.following))
+    chosen = chosen[np.diff(units.offsets)[every.document[chosen]] > 1]
+    chunks = every.take(chosen)
+    # Tokens behind B that no pair would have, in place of as many at the beginning of A.
+    most = (units.bounds[chosen + 1] - chunks.a_start + 1) // 2
+    spare = np.minimum(units.bounds[chunks.following] - chunks.stop, most)
+    shift = integers(chunks.key, _SHIFT, below=np.maximum(spare, 1))
+    chunks = chunks._replace(a_start=chunks.a_start + shift, stop=chunks.stop + shift)
+    return _repeat_endings(chunks, share=share)
+
+
+def _chunk_at_each_unit(
+    units: Units, keys: UInt64s, *, targets: Int64s, max_tokens: int
+) -> _Chunks:
+    """Return the chunk that would begin at each unit."""
+    bounds, offsets = units.bounds, units.offsets
+    counts = np.diff(offsets)
+    document = np.repeat(np.arange(len(counts)), counts)
+    unit = np.arange(len(document))
+    last = offsets[document + 1] - 1
+    start, end, sizes = bounds[:-1], bounds[last + 1], np.diff(bounds)
+    # A target that the first unit reaches alone leaves as many tokens to B.
+    tokens = np.minimum(np.maximum(targets[document], 2 * sizes), max_tokens)
+    stop = np.minimum(start + tokens, end)
+    # B has an eighth of the tokens, and two units where a random B puts the real one back.
+    latest = np.searchsorted(bounds, start + tokens - tokens // 8, side="right") - 1
+    latest = np.maximum(np.minimum(latest, last - 1), unit + 1)
+    key = random_bits(keys[document], unit - offsets[document] + _FIRST_INSTANCE)
+    b_start = unit + 1 + integers(key, _A_END, below=latest - unit)
+    chunks = _Chunks(
+        key=key,
+        document=document,
+        a_start=start.copy(),
+        b_start=b_start,
+        stop=stop,
+        following=np.searchsorted(bounds, stop),
+        is_ending=unit == last,
     )
-    a_front = binomial_half(keys, a_lost, counter=_A_FRONT)
-    b_front = binomial_half(keys, b_lost, counter=_B_FRONT)
-    return segments._replace(
-        a_start=segments.a_start + a_front,
-        a_stop=segments.a_stop - (a_lost - a_front),
-        b_start=segments.b_start + b_front,
-        b_stop=segments.b_stop - (b_lost - b_front),
+    _extend_endings(chunks, units, tokens=tokens, max_tokens=max_tokens)
+    return chunks
+
+
+def _extend_endings(chunks: _Chunks, units: Units, *, tokens: Int64s, max_tokens: int) -> None:
+    """Make the last unit of each document the B of the units before it."""
+    at = np.flatnonzero(chunks.is_ending)
+    first, end = units.offsets[chunks.document[at]], units.bounds[at + 1]
+    earliest = np.searchsorted(units.bounds, end - tokens[at])
+    earliest = np.maximum(np.minimum(earliest, at - 1), first)
+    chunks.a_start[at] = np.maximum(units.bounds[earliest], end - max_tokens)
+    chunks.b_start[at], chunks.stop[at], chunks.following[at] = at, end, at + 1
+
+
+def _walk(following: Int64s) -> Int64s:
+    """Return the units where chunks begin; the end of a document is the beginning of the next."""
+    steps, unit, chosen = following.tolist(), 0, list[int]()
+    while unit < len(steps):
+        chosen.append(unit)
+        unit = steps[unit]
+    return np.array(chosen, np.int64)
+
+
+def _repeat_endings(chunks: _Chunks, *, share: float) -> _Chunks:
+    """Repeat the chunk of a document's last unit while its B is random."""
+    rows, keys = [np.arange(len(chunks.key))], [chunks.key]
+    for _ in range(_MAX_ENDINGS - 1):
+        is_repeated = chunks.is_ending[rows[-1]] & _are_random(keys[-1], share)
+        rows.append(rows[-1][is_repeated])
+        keys.append(random_bits(keys[-1][is_repeated], _AGAIN))
+    row = np.concatenate(rows)
+    order = np.argsort(row, kind="stable")
+    return chunks.take(row[order])._replace(key=np.concatenate(keys)[order])
+
+
+def _moved_bounds(chunks: _Chunks, units: Units) -> Int64s:
+    """Return how many tokens of B's first unit are part of A: some, if it begins in a sentence.
+
+    So a sentence that is read in several passes is not always cut at the same token.
+    """
+    start = units.bounds[chunks.b_start]
+    most = np.minimum(units.bounds[chunks.b_start + 1], chunks.stop) - start
+    below = np.where(units.is_inside[chunks.b_start], most // 2 + 1, 1)
+    return integers(chunks.key, _MOVED, below=below)
+
+
+def _real_segments(chunks: _Chunks, units: Units, moved: Int64s) -> RealSegments:
+    b_start = units.bounds[chunks.b_start]
+    return RealSegments(
+        a_length=b_start + moved - chunks.a_start,
+        length=chunks.stop - b_start,
+        moved=moved,
+        is_inside=units.is_inside[chunks.b_start],
+        is_end=chunks.stop == units.bounds[units.offsets[chunks.document + 1]],
     )
 
 
@@ -284,42 +314,6 @@ def pack_full_sentences(
         b_stop=a_stop,
         label=np.full(len(document), NO_SEGMENT_B, np.int8),
     )
-
-
-def tokens_to_drop(
-    a_lengths: Int64s, b_lengths: Int64s, *, max_tokens: int
-) -> tuple[Int64s, Int64s]:
-    """Return the number of tokens that A and B lose to have at most `max_tokens` together.
-
-    The reference (create_pretraining_data.py, lines 418-433) removes one token at a time from the
-    longer segment, and from B if they are equally long.
-    """
-    excess = np.maximum(a_lengths + b_lengths - max_tokens, 0)
-    difference = a_lengths - b_lengths
-    alone = np.minimum(excess, np.abs(difference))  # lost by the longer segment
-    both = excess - alone
-    a_lost = np.where(difference > 0, alone, 0) + both // 2
-    return a_lost, excess - a_lost
-
-
-def binomial_half(keys: npt.NDArray[np.uint64], trials: Int64s, *, counter: int) -> Int64s:
-    """Return draws from binomial(trials, 1/2).
-
-    The reference removes a token from the front or the back with probability 1/2 each; this is the
-    number of tokens removed from the front.
-
-    Args:
-        keys: Key of each row.
-        trials: Number of trials of each row. Row r uses `ceil(trials[r] / 64)` counters.
-        counter: First counter.
-    """
-    words = (trials + 63) >> 6
-    rows = np.repeat(np.arange(len(trials)), words)
-    word = ranges(0, words)
-    bits = random_bits(keys[rows], word + counter)
-    unused = np.clip(64 * (word + 1) - trials[rows], 0, 63).astype(np.uint64)
-    ones = np.bitwise_count(bits >> unused)
-    return np.bincount(rows, weights=ones, minlength=len(trials)).astype(np.int64)
 
 
 BATCH_TOKENS = 1 << 19
@@ -390,7 +384,6 @@ def create_instances(
     documents = pool.shards[_OWN_SHARD]
     instances_per_batch = max(1, 2 * batch_tokens // config.max_seq_length)
     for rows in document_groups(documents, batch_tokens):
-        _count_documents(documents, rows, config, count)
         names = documents.document_ids[rows.start : rows.stop]
         keys = document_keys(names, seed=config.seed, pass_number=pass_number)
         if config.pairing == "nsp":
@@ -401,6 +394,7 @@ def create_instances(
             segments = pack_full_sentences(
                 documents, config, rows=rows, keys=keys, own_shard=_OWN_SHARD
             )
+        _count_input(documents, segments, rows, config, count)
         for start in range(0, len(segments.label), instances_per_batch):
             part = segments.part(start, start + instances_per_batch)
             yield _instance_batch(
@@ -419,16 +413,36 @@ def document_groups(documents: TokenDocuments, batch_tokens: int) -> Iterator[ra
         start = stop
 
 
-def _count_documents(
-    documents: TokenDocuments, rows: range, config: InstancesConfig, count: Count
+def _count_input(
+    documents: TokenDocuments,
+    segments: Segments,
+    rows: range,
+    config: InstancesConfig,
+    count: Count,
 ) -> None:
+    """Count documents, and their tokens that are in an A or a real B of this pass."""
     tokens = np.diff(documents.document_bounds[rows.start : rows.stop + 1])
-    fewest = 2 if config.pairing == "nsp" else 1
+    one_token = int(np.count_nonzero(tokens == 1)) if config.pairing == "nsp" else 0
+    no_token = int(np.count_nonzero(tokens == 0))
     count("documents-in", len(rows))
-    count("documents-kept", int(np.count_nonzero(tokens >= fewest)))
-    count("documents-dropped-no-token", int(np.count_nonzero(tokens == 0)))
+    count("documents-kept", len(rows) - no_token - one_token)
+    count("documents-dropped-no-token", no_token)
+    kept = _tokens_in_segments(segments)
+    count("source-tokens-in", int(tokens.sum()))
+    count("source-tokens-kept", kept)
     if config.pairing == "nsp":
-        count("documents-dropped-one-token", int(np.count_nonzero(tokens == 1)))
+        count("documents-dropped-one-token", one_token)
+        count("source-tokens-dropped-one-token", one_token)
+        count("source-tokens-dropped-without-pair", int(tokens.sum()) - kept - one_token)
+
+
+def _tokens_in_segments(segments: Segments) -> int:
+    """Return the number of tokens in an A or a real B."""
+    stop = np.where(segments.label == IS_RANDOM, segments.a_stop, segments.b_stop)
+    order = np.argsort(segments.a_start, kind="stable")
+    start, stop = segments.a_start[order], stop[order]
+    counted = np.maximum.accumulate(np.append(0, stop))[:-1]
+    return int(np.maximum(stop - np.maximum(start, counted), 0).sum())
 
 
 def _instance_batch(

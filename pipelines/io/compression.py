@@ -90,7 +90,8 @@ def compression_of(head: bytes, *, name: str) -> Compression:
                 f"e.g. into .zst"
             )
     found: Compression = next((k for sign, k in _SIGNATURES if head.startswith(sign)), "plain")
-    named = next((kind for _, kind in _SIGNATURES if name.endswith(f".{kind}")), "plain")
+    ending = name.lower().rpartition(".")[2]
+    named = next((kind for _, kind in _SIGNATURES if kind == ending), "plain")
     if found == "plain" and named != "plain" and head:
         raise InputError(
             f"{name}: expected a .{named} file, found {head[:8]!r} at its start. It may be an "

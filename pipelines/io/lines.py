@@ -1,16 +1,17 @@
 """Read the lines of a file, plain or compressed, with the offset of each.
 
-Offsets are those of the decompressed text, so that they do not depend on the compression. Only
-plain files can be read from the middle.
+Offsets are those of the decompressed text in UTF-8, so that they do not depend on the compression
+or the encoding. Only plain files in UTF-8 can be read from the middle.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import NamedTuple, Protocol
 
 from pipelines.io.compression import Chunk, Damage, compression_of, decompressed
+from pipelines.io.encodings import convert_to_utf8
 from pipelines.io.raw_files import open_file
 from pipelines.io.splits import SourceFile
 from schemas.errors import CorruptInputError, InputError
@@ -53,43 +54,59 @@ class Readable(Protocol):
     def read(self, size: int = -1, /) -> bytes: ...
 
 
-def is_compressed(file: SourceFile) -> bool:
-    """Return whether a file is compressed, by its first bytes.
-
-    Raises:
-        InputError: The file is another type of archive, or does not match its name.
-    """
-    with open_file(file.uri) as source:
-        return compression_of(source.read(_HEAD), name=file.name) != "plain"
-
-
 def read_lines(
-    file: SourceFile, *, start: int = 0, end: int | None = None, longest: int = 0
+    file: SourceFile,
+    *,
+    start: int = 0,
+    end: int | None = None,
+    longest: int = 0,
+    on_encoding: Callable[[str], object] | None = None,
 ) -> Generator[Line, None, None]:
     """Yield the lines that begin in the bytes from `start` to `end`.
 
     Args:
         file: A plain, .gz, .bz2 or .zst file.
-        start: Start of a line. Must be 0 in a compressed file.
-        end: End of the range; None for the end of the file. Must be None in a compressed file.
+        start: Start of a line. Must be 0 unless the file is plain and in UTF-8.
+        end: End of the range; None for the end of the file, also of one that is not plain UTF-8.
         longest: Maximum length of a line in bytes. Longer lines are split at the end of a sentence.
             0: lines of more than `MAX_LINE_BYTES` are refused.
+        on_encoding: If given, a whole file is converted to UTF-8, and this is called with its
+            encoding if that is another one.
 
     Raises:
         CorruptInputError: A compressed file is truncated or damaged.
-        InputError: The text is UTF-16 or UTF-32, or has a line of more than `MAX_LINE_BYTES`.
+        InputError: A line has more than `MAX_LINE_BYTES`, or the text is UTF-16 or UTF-32 and is
+            not converted.
+    """
+    chunks: Iterator[bytes] = read_chunks(file, start=start)
+    if on_encoding is not None and start == 0 and end is None:
+        chunks = convert_to_utf8(chunks, on_encoding, encoding=file.encoding)
+    yield from _cut(chunks, where=file.uri, start=start, end=end, longest=longest)
+
+
+def stream_lines(
+    stream: Readable, *, where: str, on_encoding: Callable[[str], object]
+) -> Generator[Line, None, None]:
+    """Yield the lines of a stream, such as an archive member, in UTF-8.
+
+    Args:
+        stream: The text.
+        where: Name of the stream in errors.
+        on_encoding: Called with the encoding of the text if it is not UTF-8.
+    """
+    chunks = convert_to_utf8(iter(lambda: stream.read(_CHUNK), b""), on_encoding)
+    yield from _cut(chunks, where=where, start=0, end=None)
+
+
+def read_chunks(file: SourceFile, *, start: int = 0) -> Generator[bytes, None, None]:
+    """Yield the decompressed bytes of a file in chunks. `start` must be 0 unless it is plain.
+
+    Raises:
+        CorruptInputError: A compressed file is truncated or damaged.
     """
     with open_file(file.uri) as source:
         compression = compression_of(source.read(_HEAD), name=file.name)
-        found = decompressed(source, compression, start=start, end=file.size)
-        chunks = _bytes_of(found, file)
-        yield from _cut(chunks, where=file.uri, start=start, end=end, longest=longest)
-
-
-def stream_lines(stream: Readable, *, where: str) -> Generator[Line, None, None]:
-    """Yield the lines of a stream, such as an archive member. `where` names it in errors."""
-    chunks = iter(lambda: stream.read(_CHUNK), b"")
-    yield from _cut(chunks, where=where, start=0, end=None)
+        yield from _bytes_of(decompressed(source, compression, start=start, end=file.size), file)
 
 
 def _bytes_of(found: Iterable[Chunk | Damage], file: SourceFile) -> Iterator[bytes]:

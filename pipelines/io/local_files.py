@@ -1,4 +1,4 @@
-"""Files on this machine: refusal of special files, atomic writes, locks that end with a process."""
+"""Files on this machine: folders, links and special files, atomic writes, locks of processes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import fcntl
 import os
 import stat
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -33,6 +34,63 @@ def check_regular(path: str | Path) -> None:
     if is_special(path):
         reason = "expected a regular file, got a named pipe, device or socket"
         raise SpecialFileError(errno.EINVAL, reason, str(path))
+
+
+HIDDEN = "hidden file"
+
+
+def walk_folder(
+    folder: str | Path,
+    skipped: Counter[str],
+    *,
+    enters: Callable[[Path], bool] = lambda _: True,
+) -> Iterator[str]:
+    """Yield the paths of the files in a folder and its subfolders, in a fixed order.
+
+    Args:
+        folder: The folder.
+        skipped: Counts what is passed over, by reason: hidden files, and `skip_reason`.
+        enters: Returns whether to enter a folder. Hidden folders are not entered.
+    """
+    root = os.path.realpath(folder)
+
+    def count_unreadable(_error: OSError) -> None:
+        skipped["folder without permission"] += 1
+
+    for here, folders, names in os.walk(folder, onerror=count_unreadable):
+        if not enters(Path(here)):
+            folders.clear()
+            continue
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        visible = sorted(name for name in names if not name.startswith("."))
+        skipped[HIDDEN] += len(names) - len(visible)
+        for name in (*folders, *visible):
+            path = f"{here.rstrip('/')}/{name}"
+            if reason := skip_reason(path, root=root):
+                skipped[reason] += 1
+            elif name not in folders:
+                yield path
+
+
+def skip_reason(path: str | Path, *, root: str) -> str:
+    """Return why a file or folder that was found in a folder is not read; "" if it is.
+
+    Folders are entered at their own place only, so that each file has one name and no link leads
+    in a circle or out of the folder.
+
+    Args:
+        path: A file, a folder or a link.
+        root: Folder that the user named, without links.
+    """
+    if Path(path).is_symlink():
+        target = Path(os.path.realpath(path))
+        if not target.exists():
+            return "broken link"
+        if not target.is_relative_to(root):
+            return "link out of the folder"
+        if target.is_dir():
+            return "link to a folder"
+    return "named pipe, device or socket" if is_special(path) else ""
 
 
 @contextlib.contextmanager

@@ -15,15 +15,15 @@ import os
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from pathlib import Path
-from typing import IO, Any, NamedTuple, TypeVar
+from pathlib import Path, PurePosixPath
+from typing import IO, Any, NamedTuple, Protocol, TypeVar
 
 from fsspec.implementations.local import LocalFileSystem
 
 from pipelines.io.file_systems import READ_AHEAD, file_system, open_stream, read_file
-from pipelines.io.local_files import is_special
+from pipelines.io.local_files import HIDDEN, is_special, skip_reason, walk_folder
 from pipelines.io.splits import SourceFile
 from pipelines.io.user_cache import digest_cache, is_settled, stat_fingerprint
 from schemas.errors import BertloomError, InputError, MissingInputError, NetworkError
@@ -45,23 +45,58 @@ _VERSION_KEYS = ("ETag", "etag", "generation", "md5Hash", "VersionId", "content_
 _log = logging.getLogger(__name__)
 
 
+class Observer(Protocol):
+    """Computes a text from all bytes of a file, as the digests of `hashlib` do."""
+
+    def update(self, data: bytes, /) -> None: ...
+
+    def hexdigest(self) -> str: ...
+
+
+Observers = Mapping[str, Callable[[], Observer]]
+"""Constructors of observers by the names of their results, which are cached with the digests."""
+
+
 class FileDigests(NamedTuple):
     """Size of a file in bytes, and hex digests by algorithm."""
 
     size: int
     digests: dict[str, str]
+    """Also the results of observers, by their names."""
+
+
+class DescribedFile(NamedTuple):
+    """A raw file and the results of its observers."""
+
+    file: SourceFile
+    facts: Mapping[str, str]
+
+
+def _no_observers(name: str) -> Observers:
+    del name
+    return {}
 
 
 def expand_paths(
-    paths: Sequence[str], *, suffixes: Sequence[str] | None = None
+    paths: Sequence[str],
+    *,
+    suffixes: Sequence[str] | None = None,
+    selects: Callable[[str], bool] | None = None,
+    is_companion: Callable[[str], bool] = lambda _: False,
 ) -> list[tuple[str, str]]:
     """Return the distinct files of paths as (uri, name), sorted by name.
+
+    One warning counts the other files of folders and patterns by suffix, and the links that lead
+    nowhere, in a circle or out of the folder (`skip_reason`). Hidden files are not counted.
 
     Args:
         paths: Files, folders (searched recursively, without hidden files) and glob patterns, local
             or fsspec URLs.
-        suffixes: Suffixes such as `.txt` of the files to take from folders and patterns. A file
-            given by its path is always taken.
+        suffixes: Suffixes such as `.txt`, in lower case, of the files to take from folders and
+            patterns. A file given by its path is always taken.
+        selects: Returns whether to take a file by its name. Replaces the test of the suffix.
+        is_companion: Returns whether a file belongs to others, such as their checksums. It is not
+            counted as passed over.
 
     Returns:
         uri: Absolute local path or fsspec URL. name: Path relative to the given folder with `/`
@@ -70,15 +105,38 @@ def expand_paths(
 
     Raises:
         MissingInputError: No file exists at a path, or none with one of the suffixes.
-        InputError: A path is a named pipe, a device or a socket. In a folder or pattern, these
-            are skipped with a warning.
+        InputError: A path is a named pipe, a device or a socket.
     """
-    ends = tuple(suffixes) if suffixes is not None else None
-    found: dict[str, str] = {}
+    if selects is None:
+        ends = tuple(suffixes or ("",))
+        selects = lambda name: name.lower().endswith(ends)  # noqa: E731
+    chosen: dict[str, str] = {}
+    skipped = Counter[str]()
     for path in paths:
-        for uri, name in _expand(path, ends=ends):
-            found[uri] = min(name, found.get(uri, name))  # whatever the order of the paths
-    return sorted(found.items(), key=lambda pair: (pair[1], pair[0]))
+        listed, is_file = _list_files(path, skipped)
+        taken = [pair for pair in listed if is_file or selects(pair[1])]
+        others = {pair for pair in listed if not is_companion(pair[1])}.difference(taken)
+        skipped.update(_suffix(name) for _, name in others)
+        if not taken:
+            raise _nothing_to_take(path, skipped, suffixes=suffixes)
+        for uri, name in taken:
+            _check_name(name, given=path)
+            chosen[uri] = min(name, chosen.get(uri, name))  # whatever the order of the paths
+    if shown := _listed(skipped):
+        _warn_skipped(", ".join(paths), sum(skipped.values()) - skipped[HIDDEN], shown)
+    return sorted(chosen.items(), key=lambda pair: (pair[1], pair[0]))
+
+
+def _suffix(name: str) -> str:
+    """Return the type of a file for counts, such as `.csv` or `.csv.gz`."""
+    parts = [part.lower() for part in PurePosixPath(name).suffixes]
+    if not parts:
+        return "file without a suffix"
+    return "".join(parts[-2:] if parts[-1] in (".gz", ".bz2", ".xz", ".zst") else parts[-1:])
+
+
+def _listed(skipped: Counter[str]) -> str:
+    return ", ".join(f"{what} {n:,}" for what, n in sorted(skipped.items()) if what != HIDDEN and n)
 
 
 def open_file(uri: str, *, start: int = 0, ahead: int = READ_AHEAD) -> IO[bytes]:
@@ -176,12 +234,28 @@ def parallel_map(look: Callable[[_Item], _Found], items: Iterable[_Item]) -> lis
         waiting.clear()
 
 
-def describe_each(found: Iterable[tuple[str, str]]) -> list[SourceFile]:
-    """Describe files from `expand_paths` in parallel."""
-    return parallel_map(lambda pair: describe_file(pair[0], name=pair[1]), found)
+def describe_each(
+    found: Iterable[tuple[str, str]], observers: Callable[[str], Observers] = _no_observers
+) -> list[DescribedFile]:
+    """Describe files from `expand_paths` in parallel.
+
+    Args:
+        found: Files from `expand_paths`.
+        observers: Returns the observers of a file, by its name. They see each file in the pass that
+            computes its digest.
+    """
+
+    def describe(pair: tuple[str, str]) -> DescribedFile:
+        uri, name = pair
+        size, digests = digest_file(uri, observers=observers(name))
+        return DescribedFile(SourceFile(uri, name, size, digests.pop("sha256")), digests)
+
+    return parallel_map(describe, found)
 
 
-def describe_files(found: Iterable[tuple[str, str]]) -> list[SourceFile]:
+def describe_files(
+    found: Iterable[tuple[str, str]], observers: Callable[[str], Observers] = _no_observers
+) -> list[DescribedFile]:
     """Return files with sizes, digests and unique names, from which ids are made.
 
     Files with equal names and bytes are read once. If the bytes differ, the digest precedes the
@@ -189,19 +263,23 @@ def describe_files(found: Iterable[tuple[str, str]]) -> list[SourceFile]:
 
     Args:
         found: Files from `expand_paths`.
+        observers: As in `describe_each`.
 
     Raises:
         InputError: A file cannot be read (`describe_file`).
     """
-    files: dict[tuple[str, str], SourceFile] = {}
-    for file in describe_each(found):
-        same = files.setdefault((file.name, file.sha256), file)
+    files: dict[tuple[str, str], DescribedFile] = {}
+    for described in describe_each(found, observers):
+        file = described.file
+        same = files.setdefault((file.name, file.sha256), described).file
         if same is not file:
             _log.warning("%s is the same as %s and is read once", file.uri, same.uri)
     times = Counter(name for name, _ in files)
     return [
-        file if times[file.name] == 1 else file._replace(name=f"{file.sha256[:12]}/{file.name}")
-        for file in files.values()
+        described
+        if times[name] == 1
+        else described._replace(file=described.file._replace(name=f"{sha256[:12]}/{name}"))
+        for (name, sha256), described in files.items()
     ]
 
 
@@ -209,9 +287,10 @@ def digest_file(
     uri: str,
     *,
     algorithms: Iterable[str] = ("sha256",),
+    observers: Observers | None = None,
     on_bytes: Callable[[bytes], object] | None = None,
 ) -> FileDigests:
-    """Return digests of a file, computed in one pass.
+    """Return digests of a file, and the results of observers, computed in one pass.
 
     They are cached (`pipelines.io.user_cache`) by the version of the file: size, inode and times of
     a local file, ETag or generation of an object. Files without a version, and local files that
@@ -220,6 +299,8 @@ def digest_file(
     Args:
         uri: Absolute path or fsspec URL.
         algorithms: Names of `hashlib`, such as `sha256`, `sha1`, `md5`.
+        observers: Other computations by name. The name changes with everything that can change
+            the result.
         on_bytes: Called with all bytes in order, if the file is read.
 
     Raises:
@@ -227,18 +308,20 @@ def digest_file(
     """
     fs, path = filesystem(uri)
     size, version = _stat(fs, path, uri)
-    wanted = tuple(dict.fromkeys(algorithms))
+    computed: dict[str, Callable[[], Observer]] = {
+        name: functools.partial(hashlib.new, name, usedforsecurity=False) for name in algorithms
+    }
+    computed |= observers or {}
     cache, cache_name = digest_cache(), _cache_name(uri)
     known = cache.get(cache_name, version) if version else {}
-    if not set(wanted) <= set(known):
-        missing = [name for name in wanted if name not in known]
+    if missing := {name: make for name, make in computed.items() if name not in known}:
         known |= _compute(uri, missing, size=size, on_bytes=on_bytes)
         if _stat(fs, path, uri) != (size, version):
             raise InputError(f"{uri}: changed while it was read; run again when it is whole")
         # An ETag or generation changes with every write.
         if version and (not isinstance(fs, LocalFileSystem) or is_settled(Path(path).stat())):
             cache.put(cache_name, version, known)
-    return FileDigests(size, {name: known[name] for name in wanted})
+    return FileDigests(size, {name: known[name] for name in computed})
 
 
 def file_size(uri: str) -> int:
@@ -364,47 +447,37 @@ def _parent(path: str) -> str:
     return head or slash
 
 
-def _expand(given: str, *, ends: tuple[str, ...] | None) -> list[tuple[str, str]]:
+def _list_files(given: str, skipped: Counter[str]) -> tuple[list[tuple[str, str]], bool]:
+    """Return the (uri, name) of all files at a path, and whether the path is one file."""
     fs, path = filesystem(given)
     with _reaching(given, fs):
         if fs.isfile(path):  # before the pattern: a name may hold "[" itself
-            _check_name(_base(path), given=given)
-            return [(_uri(fs, path), _base(path))]
+            return [(_uri(fs, path), _base(path))], True
         if fs.isdir(path):
-            files = _walk(fs, path, root=path)
-        elif any(sign in path for sign in "*?["):
-            files = _match(fs, path)
-        elif isinstance(fs, LocalFileSystem) and is_special(path):
+            return _walk(fs, path, root=path, skipped=skipped), False
+        if any(sign in path for sign in "*?["):
+            return _match(fs, path, skipped), False
+        if isinstance(fs, LocalFileSystem) and is_special(path):
             raise InputError(
                 f"{given}: expected a regular file, got a named pipe, device or socket. Save what "
                 "it gives as a file"
             )
-        else:
-            raise MissingInputError(_nothing_at(fs, path, given, what="no such file or folder"))
-    taken = [(uri, name) for uri, name in files if ends is None or name.endswith(ends)]
-    if isinstance(fs, LocalFileSystem):
-        taken = _regular(taken, given=given)
-    if not taken:
-        wanted = f" ending in {' or '.join(ends)}" if ends else ""
-        what = f"none of its {len(files)} files is one{wanted}" if files else "no file there"
-        raise MissingInputError(_nothing_at(fs, path, given, what=what))
-    for _, name in taken:
-        _check_name(name, given=given)
-    return taken
+        raise MissingInputError(_nothing_at(fs, path, given, what="no such file or folder"))
 
 
-def _regular(files: list[tuple[str, str]], *, given: str) -> list[tuple[str, str]]:
-    """Return the regular files. Skip named pipes, devices and sockets, with a warning."""
-    special = {uri for uri, _ in files if is_special(uri)}
-    if special:
-        _warn_skipped(given, tuple(sorted(special)))
-    return [(uri, name) for uri, name in files if uri not in special]
+def _nothing_to_take(
+    given: str, skipped: Counter[str], *, suffixes: Sequence[str] | None
+) -> MissingInputError:
+    fs, path = filesystem(given)
+    wanted = f" ending in {' or '.join(suffixes)}" if suffixes else ""
+    shown = _listed(skipped)
+    what = f"expected a file{wanted}, got {shown}" if shown else "no file there"
+    return MissingInputError(_nothing_at(fs, path, given, what=what))
 
 
 @functools.cache  # a folder is listed several times in a run
-def _warn_skipped(given: str, special: tuple[str, ...]) -> None:
-    shown = ", ".join(special[:_SHOWN_NEIGHBOURS])
-    _log.warning("%s: skipped %d that are not regular files: %s", given, len(special), shown)
+def _warn_skipped(paths: str, number: int, shown: str) -> None:
+    _log.warning("%s: passed over %d: %s", paths, number, shown)
 
 
 def _check_name(name: str, *, given: str) -> None:
@@ -418,9 +491,10 @@ def _check_name(name: str, *, given: str) -> None:
         ) from error
 
 
-def _walk(fs: Any, folder: str, *, root: str) -> list[tuple[str, str]]:
+def _walk(fs: Any, folder: str, *, root: str, skipped: Counter[str]) -> list[tuple[str, str]]:
     stem = public_address(root).rstrip("/") + "/"
-    paths = _walk_local(folder) if isinstance(fs, LocalFileSystem) else map(str, fs.find(folder))
+    is_local = isinstance(fs, LocalFileSystem)
+    paths = walk_folder(folder, skipped) if is_local else map(str, fs.find(folder))
     names = ((path, public_address(path).removeprefix(stem)) for path in paths)
     return [
         (_uri(fs, path), name)
@@ -429,34 +503,23 @@ def _walk(fs: Any, folder: str, *, root: str) -> list[tuple[str, str]]:
     ]
 
 
-def _walk_local(folder: str) -> Iterator[str]:
-    # Linked folders are entered, as people keep dumps on other disks; each only once, for a link
-    # may lead back up.
-    entered: set[tuple[int, int]] = set()
-    for here, folders, files in os.walk(folder, followlinks=True):
-        stat = Path(here).stat()
-        if (stat.st_dev, stat.st_ino) in entered:
-            folders.clear()
-            continue
-        entered.add((stat.st_dev, stat.st_ino))
-        folders.sort()
-        yield from (f"{here.rstrip('/')}/{name}" for name in sorted(files))
-
-
-def _match(fs: Any, pattern: str) -> list[tuple[str, str]]:
+def _match(fs: Any, pattern: str, skipped: Counter[str]) -> list[tuple[str, str]]:
     fixed = pattern[: min(pattern.find(sign) for sign in "*?[" if sign in pattern)]
     takes_hidden = "/." in pattern[fixed.rfind("/") :]
+    is_local = isinstance(fs, LocalFileSystem)
+    root = os.path.realpath(_parent(fixed + "*")) if is_local else ""
     files: list[tuple[str, str]] = []
     try:
-        found = fs.glob(pattern, detail=True)
+        matches = fs.glob(pattern, detail=True)
     except FileNotFoundError:  # GCS has no such bucket
-        found = {}
-    for path, told in sorted(found.items()):
+        matches = {}
+    for path, info in sorted(matches.items()):
         if "/." in path[fixed.rfind("/") :] and not takes_hidden:
             continue
-        # The listing of an object store has the type. A local link may be a folder.
-        if fs.isdir(path) if isinstance(fs, LocalFileSystem) else told["type"] == "directory":
-            files += _walk(fs, path, root=_parent(path))
+        if reason := skip_reason(path, root=root) if is_local else "":
+            skipped[reason] += 1
+        elif info["type"] == "directory":
+            files += _walk(fs, path, root=_parent(path), skipped=skipped)
         else:
             files.append((_uri(fs, path), _base(path)))
     return files
@@ -514,12 +577,12 @@ def _stat(fs: Any, path: str, uri: str) -> tuple[int, str]:
 
 def _compute(
     uri: str,
-    algorithms: Sequence[str],
+    observers: Observers,
     *,
     size: int,
     on_bytes: Callable[[bytes], object] | None,
 ) -> dict[str, str]:
-    digests = {name: hashlib.new(name, usedforsecurity=False) for name in algorithms}
+    digests = {name: make() for name, make in observers.items()}
     read = 0
     try:
         with open_file(uri) as stream:

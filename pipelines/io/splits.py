@@ -46,6 +46,10 @@ class SourceFile(NamedTuple):
     believed: str = ""
     """Checksum list from which `sha256` was taken (`trust_checksums`), or ""."""
 
+    encoding: str = ""
+    """Name of Python's codec of a plain text, found when it was planned. "": unknown, found by the
+    worker that reads the whole file. Only plain files in `utf-8` are read in parts."""
+
 
 def group_files(files: Sequence[SourceFile]) -> SourceFile:
     """Return a group as one file. Its digest is that of the names, sizes and digests."""
@@ -66,7 +70,7 @@ def group_files(files: Sequence[SourceFile]) -> SourceFile:
 
 
 _MIN_SPLITS = 64
-_MIN_SPLIT_BYTES = 1 << 20
+MIN_SPLIT_BYTES = 1 << 20
 MAX_SPLIT_BYTES = 32 << 20
 
 
@@ -83,7 +87,7 @@ def split_bytes(configured: int | None, files: Iterable[SourceFile]) -> int:
     if configured is not None:
         return configured
     total = sum(file.size for file in files)
-    size = _MIN_SPLIT_BYTES
+    size = MIN_SPLIT_BYTES
     while size < MAX_SPLIT_BYTES and total >= 2 * size * _MIN_SPLITS:
         size *= 2
     return size
@@ -112,7 +116,7 @@ def split_of_group(
 ) -> Split:
     """Return a split that reads a group of files."""
     together = group_files(files)
-    text = json.dumps({"files": [file[:4] for file in files], **detail})
+    text = json.dumps({"files": files, **detail})
     return Split(source, together, start, start + together.size, text)
 
 

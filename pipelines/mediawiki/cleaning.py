@@ -16,14 +16,19 @@ from __future__ import annotations
 import html
 import re
 from collections import Counter
+from collections.abc import Set
 
 from pipelines.counters import DROPPED_TEMPLATE, UNKNOWN_TEMPLATE
+from pipelines.mediawiki.dropped_text import DroppedText
 
 DROPPED = "\ufdd0"
 """Replaces a template."""
 
 FORMULA = "\ufdd1"
-"""Replaces a formula or code. Its sentence is dropped."""
+"""Replaces a formula. Its sentence is dropped."""
+
+CODE = "\ufde9"
+"""Replaces code. Its sentence is dropped."""
 
 DISPLAY = "\ufded"
 """Replaces a formula on a separate line. A sentence may end before or after it."""
@@ -33,6 +38,8 @@ HOLE = "\ufdeb"
 
 LOST = "\ufdea"
 """Replaces an unknown template whose sentence is dropped."""
+
+_INCOMPLETE = frozenset({FORMULA, DISPLAY, CODE})
 
 LINK_TEXT = "\ufdee"
 """Start of the label of a web link. The closing bracket after it is removed."""
@@ -51,7 +58,10 @@ _ENTITY = re.compile(r"&(?:#[0-9]{1,8}|#[xX][0-9a-fA-F]{1,7}|[A-Za-z][A-Za-z0-9]
 _INVISIBLE = re.compile("[\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff]")
 _STRAY_JOINER = re.compile("(?<![\u0600-\u0dff])[\u200c\u200d]")
 _PRIVATE = re.compile("[\ufdd1-\ufdef]")
-_URL = re.compile(r"(?:https?|ftp)://[^\s<>\[\]{}|\"）」]+")
+_URL = re.compile(
+    r"(?:https?|ftp)://[^\s<>\[\]{}|\"“”„«»。、，；：！？（）「」『』【】《》\ufdd0-\ufdef]++"
+)
+_AFTER_URL = ",;.:!?'\\"  # the last characters of an address belong to its sentence
 _LINK_TEXT = re.compile("\ufdee([^]\n\ufdee]*)]?")
 _WORD = re.compile(r"[^\W_]")
 _INDENT = re.compile(r"^[^\S\n]*+:++", re.MULTILINE)  # colons that begin a line
@@ -61,18 +71,25 @@ _SWITCH = re.compile(
     "|目次(?:強制|非表示)?|節編集非表示|索引|KEIN_INHALTSVERZEICHNIS|INHALTSVERZEICHNIS|INDICE|NOINDICE"
     "|SOMMAIRE|AUCUNSOMMAIRE|ОГЛ|БЕЗОГЛ|ОГЛАВЛЕНИЕ|БЕЗ_ОГЛ|TDC|NOTDC|SEMTDC|BEZSPISU|SPIS)__"
 )
-_CONVERSION = re.compile(r"-\{([^{}]*)\}-")
 
 # A sentence ends here: a mark, closing quotes, and a space with no lower-case letter after it.
 _SENTENCE_END = re.compile(
-    r"(?<![ (.][A-Za-z])(?<!e\.g)(?<!i\.e)(?<! cf)(?<! vs)(?<! Fig)(?<! Eq)(?<! ca)(?<! al)"
-    r"[.!?…][\"”’»)\]\ufdd0]*[ \u00a0\n]+(?![a-zà-ÿа-я\ufdd0\ufdd1(])|[。！？][」』）\ufdd0]*"
+    r"[.!?…؟۔।॥](?<![ (.][A-Za-z].)(?<!e\.g.)(?<!i\.e.)(?<! cf.)(?<! vs.)(?<! Fig.)(?<! Eq.)"
+    r"(?<! ca.)(?<! al.)(?<!\A\d.)(?<!\A\d\d.)[\"”’»)\]\ufdd0]*[ \u00a0\n]+"
+    rf"(?![a-zà-ÿа-я\ufdd0{FORMULA}{CODE}(])|[。！？][」』）\ufdd0]*"
 )
+# Languages that write ordinals as a number with a full stop.
+_ORDINAL_LANGUAGES = re.compile(
+    "bs|cs|da|de|dsb|et|eu|fi|fo|hr|hsb|hu|is|lb|lv|nb|nn|no|pl|sh|sk|sl|sr|tr"
+)
+_ORDINAL = re.compile(r"(?<![\d.,])\d{1,2}\.[ \u00a0\n]+")
 
 _BLANK = r"\s\ufdd0"
+# “ closes a quotation in „...“, so it opens one only after a blank or an opening bracket.
+_BEHIND_OPENING = r"(?<=[(（\[「『“])(?<![^\s(（\[「『]“)"
 _SUSPECT = re.compile(
     "[,;:.!?)\\]、。，；」』）(（\\[「『“\ufdd0]"
-    rf"(?:(?<=[{_BLANK},;、，；].)(?<![(（\[「『“])|(?<=[(（\[「『“])[{_BLANK},;:、，；)）\]」』”]"
+    rf"(?:(?<=[{_BLANK},;、，；].)(?<![(（\[「『“])|{_BEHIND_OPENING}[{_BLANK},;:、，；)）\]」』”]"
     "|(?<=\ufdd0))"
 )
 _NO_BEGINNING = frozenset(",;:.)、。，；）」』]\ufdd0")
@@ -88,7 +105,7 @@ _EMPTY_OTHER = re.compile(
     rf"\[[{_BLANK}]+\]|\[\ufdd0+\]|「[{_BLANK}]*」|『[{_BLANK}]*』|“[{_BLANK}]*”"
 )
 _CALL = re.compile(r"(?<=[A-Za-z0-9_])\(\)")
-_AFTER_OPENING = re.compile(rf"([(（\[「『“])[{_BLANK},;:、，；]+")
+_AFTER_OPENING = re.compile(rf"{_BEHIND_OPENING}[{_BLANK},;:、，；]+")
 _BEFORE_CLOSING = re.compile(rf"(?<![{_BLANK},;、，；])[{_BLANK},;、，；]++([)）\]」』])")
 _REPEATED = re.compile(rf"([,;、，；])(?:[{_BLANK}]*+[,;、，；])++")
 _BLANKS = rf"(?<![{_BLANK}])[{_BLANK}]++"
@@ -98,26 +115,26 @@ _COMMA_STOP = re.compile(rf"[,;][{_BLANK}]*+(?=\.(?:\s|$))|[、，](?=。)")
 _LEADING = re.compile(rf"^(?:[{_BLANK},;:)、。，；）」』\]]|\.(?=\s|$)|(?<=\ufdd0)[{_BLANK}–—-]+)+")
 
 
-def clean_paragraph(raw: str, *, language: str = "en") -> str:
+def clean_paragraph(raw: str, *, language: str = "en", dropped: DroppedText | None = None) -> str:
     """Return the clean text of a paragraph without links, tags or templates, or "" if none is left.
 
     Args:
         raw: Text with apostrophes of bold and italics, entities, line breaks, bare URLs, and the
             marks of this module.
         language: ISO 639 code; French keeps the spaces before its tall punctuation.
+        dropped: Counts of the sentences that are dropped because of a formula or code.
     """
     if "''" in raw:
         raw = remove_quotes(raw)
     if LINK_TEXT in raw:
         raw = _LINK_TEXT.sub(r"\1", raw)
-    if FORMULA in raw or DISPLAY in raw:
-        raw, _ = drop_marked_sentences(raw)
+    if FORMULA in raw or DISPLAY in raw or CODE in raw:
+        dropped = DroppedText() if dropped is None else dropped
+        raw = _drop_incomplete_sentences(raw, language, dropped)
     if "&" in raw:
         raw = decode_entities(raw)
     if "__" in raw:
         raw = _SWITCH.sub(DROPPED, raw)
-    if language == "zh" and "-{" in raw:
-        raw = _CONVERSION.sub(_first_variant, raw)
     if not raw.isascii():
         raw = _INVISIBLE.sub("", raw)
         if "\u200c" in raw or "\u200d" in raw:
@@ -125,7 +142,7 @@ def clean_paragraph(raw: str, *, language: str = "en") -> str:
         if _PRIVATE.search(raw):
             raw = raw.translate(_RESTORE)
     if "://" in raw:
-        raw = _URL.sub(DROPPED, raw)
+        raw = _URL.sub(_after_url, raw)
     if ":" in raw:
         raw = _INDENT.sub("", raw)
     text = " ".join(raw.split())
@@ -135,6 +152,19 @@ def clean_paragraph(raw: str, *, language: str = "en") -> str:
     if text.count(")") > text.count("("):
         text = _without_lone_brackets(text)
     return text if _WORD.search(text) else ""
+
+
+def _after_url(url: re.Match[str]) -> str:
+    """Return the mark of a dropped address, and the punctuation after it.
+
+    A closing bracket belongs to the address if its opening bracket does.
+    """
+    text, end = url[0], len(url[0])
+    unopened = text.count(")") - text.count("(")
+    while text[end - 1] in _AFTER_URL or (text[end - 1] == ")" and unopened > 0):
+        unopened -= text[end - 1] == ")"
+        end -= 1
+    return DROPPED + text[end:]
 
 
 def _without_lone_brackets(text: str) -> str:
@@ -161,7 +191,7 @@ def _mend(text: str, *, french: bool) -> str:
         text = _LABEL.sub(DROPPED, _LINKING.sub(DROPPED, text))
     text = _REPEATED.sub(r"\1", text)
     text = _EMPTY_OTHER.sub("", _EMPTY.sub("", text))
-    text = _BEFORE_CLOSING.sub(r"\1", _AFTER_OPENING.sub(r"\1", text))
+    text = _BEFORE_CLOSING.sub(r"\1", _AFTER_OPENING.sub("", text))
     text = _EMPTY_OTHER.sub("", _EMPTY.sub("", text))
     text = (_BEFORE_MARK_FRENCH if french else _BEFORE_MARK).sub("", text)
     text = _LEADING.sub("", _COMMA_STOP.sub("", _REPEATED.sub(r"\1", text)))
@@ -229,22 +259,32 @@ def _mistaken_bold(parts: list[str], runs: list[int]) -> int | None:
     return min(ranked)[1] if ranked else None
 
 
-def drop_marked_sentences(
-    text: str, marks: frozenset[str] = frozenset({FORMULA, DISPLAY})
-) -> tuple[str, int]:
+def _drop_incomplete_sentences(text: str, language: str, dropped: DroppedText) -> str:
+    """Drop and count the sentences with a formula or code."""
+    text, sentences = drop_marked_sentences(text, _INCOMPLETE, language=language)
+    for sentence in sentences:
+        has_formula = FORMULA in sentence or DISPLAY in sentence
+        dropped.add_sentence("formula" if has_formula else "code", sentence)
+    return text
+
+
+def drop_marked_sentences(text: str, marks: Set[str], *, language: str) -> tuple[str, list[str]]:
     """Drop the sentences that contain a mark.
 
     Returns:
-        The remaining text, and the number of dropped sentences.
+        The remaining text, and the dropped sentences. Marks without words are no sentence.
     """
-    kept, start, dropped = [], 0, 0
+    kept, dropped, start = list[str](), list[str](), 0
     ends = [match.end() for match in _SENTENCE_END.finditer(text)]
+    if _ORDINAL_LANGUAGES.fullmatch(language):
+        ordinals = {match.end() for match in _ORDINAL.finditer(text)}
+        ends = [end for end in ends if end not in ordinals]
     for end in (*ends, len(text)):
         sentence = text[start:end]
         if marks.isdisjoint(sentence):
             kept.append(sentence)
-        else:
-            dropped += 1
+        elif _WORD.search(sentence):
+            dropped.append(sentence.strip())
         start = end
     return "".join(kept), dropped
 
@@ -254,12 +294,6 @@ def is_in_brackets(before: str) -> bool:
     return max(before.rfind("("), before.rfind("（")) > max(before.rfind(")"), before.rfind("）"))
 
 
-def _first_variant(match: re.Match[str]) -> str:
-    """Return the first Chinese variant of `-{zh-hans:...; zh-hant:...}-`."""
-    first = match[1].split(";")[0]
-    return first.split(":", 1)[-1].split("=>")[-1].strip()
-
-
 MOST_NAMES = 200
 """Unknown and dropped names that one split reports, the most frequent of each."""
 
@@ -267,16 +301,27 @@ _LEAST_ROOM = 20 * MOST_NAMES  # names that are counted before the rarest are fo
 _PREFIXES = (UNKNOWN_TEMPLATE, DROPPED_TEMPLATE)
 _LONGEST_NAME = 60
 _UNPROTECT = {private: character for character, private in PROTECT.items()}
-_MARK = re.compile(f"{HOLE}({DROPPED}?)([^{HOLE}]*){HOLE}")
+_MARK = re.compile(f"{HOLE}([{DROPPED}{LOST}]?)([^{HOLE}]*){HOLE}")
 _CLOSING = frozenset('"”’»」』)）')
 STOPS = frozenset(".!?…。！？؟۔।")
 _HIRAGANA = ("\u3041", "\u309f")
 
 
-def template_marker(name: str, *, is_dropped: bool) -> str:
-    """Return the mark that replaces the template `name` in the text."""
-    name = name[:_LONGEST_NAME].replace(HOLE, "").replace(DROPPED, "").translate(PROTECT)
-    return f"{HOLE}{DROPPED if is_dropped else ''}{name}{HOLE}"
+def template_marker(name: str, kind: str = "") -> str:
+    """Return the mark that replaces the template `name` in the text.
+
+    Args:
+        name: Name of the template.
+        kind: `DROPPED` if it shows no text, `LOST` if its sentence is dropped with it, or "".
+    """
+    name = name[:_LONGEST_NAME].replace(HOLE, "").replace(DROPPED, "").replace(LOST, "")
+    return f"{HOLE}{kind}{name.translate(PROTECT)}{HOLE}"
+
+
+def first_gap(text: str) -> str:
+    """Return the first mark of a template whose text is missing, or ""."""
+    marks = _MARK.finditer(text) if HOLE in text else ()
+    return next((mark[0] for mark in marks if mark[1] != DROPPED), "")
 
 
 def without_names(text: str) -> str:
@@ -304,7 +349,6 @@ class UnknownTemplates:
         """Number of holes."""
 
         self.templates_dropped = 0
-        self.sentences_dropped = 0
         self._names = Counter[str]() if names is None else names
         self._drops = drop_sentences
 
@@ -314,9 +358,9 @@ class UnknownTemplates:
         ranked = sorted(names, key=lambda item: (-item[1], item[0]))[:MOST_NAMES]
         return [(name.removeprefix(prefix), number) for name, number in ranked]
 
-    def remove_markers(self, text: str) -> str:
-        """Count the marks of a paragraph and replace them by those of dropped markup, or drop the
-        sentences with holes."""
+    def remove_markers(self, text: str, dropped: DroppedText, *, language: str) -> str:
+        """Count the marks of a paragraph and replace them by those of dropped markup, or drop and
+        count the sentences with holes."""
         parts: list[str] = []
         before, end = "", 0
         for match in _MARK.finditer(text):
@@ -325,15 +369,17 @@ class UnknownTemplates:
             end = match.end()
             is_inside = before not in STOPS or text[end : end + 2].lstrip()[:1].islower()
             is_hole = is_inside and not match[1]
+            is_lost = is_inside and match[1] == LOST
             if is_inside:
                 self.total += is_hole
                 self.templates_dropped += not is_hole
                 self._count_name(_PREFIXES[not is_hole] + match[2].translate(_UNPROTECT))
-            parts += (plain, LOST if is_hole and self._drops else DROPPED)
+            parts += (plain, LOST if is_lost or (is_hole and self._drops) else DROPPED)
         text = "".join((*parts, text[end:]))
         if LOST in text:
-            text, dropped = drop_marked_sentences(text, frozenset(LOST))
-            self.sentences_dropped += dropped
+            text, sentences = drop_marked_sentences(text, frozenset(LOST), language=language)
+            for sentence in sentences:
+                dropped.add_sentence("unknown-template", sentence)
         return text
 
     def _count_name(self, name: str) -> None:

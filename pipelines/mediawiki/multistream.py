@@ -43,7 +43,7 @@ def find_index(uri: str, *, name: str) -> str | None:
 
 def is_index(name: str) -> bool:
     """Return whether a file is the index of a dump."""
-    return bool(re.search(r"-index\d*\.txt(-p\d+p\d+)?(\.bz2|\.gz)?$", name))
+    return bool(re.search(r"-index\d*\.txt(-p\d+p\d+)?(\.bz2|\.gz)?$", name, re.IGNORECASE))
 
 
 def read_index(uri: str) -> list[int]:
@@ -56,7 +56,7 @@ def read_index(uri: str) -> list[int]:
     seen = b""
     with contextlib.ExitStack() as stack:
         lines: IO[bytes] = stack.enter_context(open_file(uri))
-        if uri.endswith(".bz2"):
+        if uri.lower().endswith(".bz2"):
             lines = stack.enter_context(bz2.open(lines))
         try:
             for number, line in enumerate(lines, 1):

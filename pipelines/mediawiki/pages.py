@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pipelines.counters import DROPPED_TEMPLATE, UNKNOWN_TEMPLATE, Count, Example
 from pipelines.io.splits import RawDocument
 from pipelines.mediawiki.cleaning import UnknownTemplates
+from pipelines.mediawiki.dropped_text import DroppedText
 from pipelines.mediawiki.dumps import WIKITEXT, Page, namespace_of
 from pipelines.mediawiki.wikitext import WikiSettings, clean_wikitext, is_redirect
 
@@ -50,10 +51,18 @@ def clean_page(
     *,
     source: str,
     holes: UnknownTemplates | None = None,
+    dropped: DroppedText | None = None,
     site: str = "",
 ) -> RawDocument | None:
     """Return a page as a document; None if its markup has no text."""
-    paragraphs = clean_wikitext(page.text, markup, holes, title=page.title)
+    paragraphs = clean_wikitext(
+        page.text,
+        markup,
+        holes,
+        title=page.title,
+        timestamp=page.timestamp or "",
+        dropped=dropped,
+    )
     if not paragraphs:
         return None
     revision = [] if page.revision_id is None else [str(page.revision_id)]
@@ -78,9 +87,14 @@ def count_holes(holes: UnknownTemplates, count: Count) -> None:
         count("templates-unknown", holes.total)
     if holes.templates_dropped:
         count("templates-dropped", holes.templates_dropped)
-    if holes.sentences_dropped:
-        count("sentences-dropped-unknown-template", holes.sentences_dropped)
-    holes.total = holes.templates_dropped = holes.sentences_dropped = 0
+    holes.total = holes.templates_dropped = 0
+
+
+def count_dropped(dropped: DroppedText, count: Count) -> None:
+    """Count the text that was dropped within a page."""
+    for name, number in dropped.counters():
+        count(name, number)
+    dropped.clear()
 
 
 def count_names(holes: UnknownTemplates, count: Count) -> None:

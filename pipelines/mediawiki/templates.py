@@ -18,6 +18,7 @@ A rule is a pattern: text with fields in braces, and optional parts in square br
     {date 3 2 1}        a function (`FUNCTIONS`) with its arguments
     [ ({2})]            written only if no field in it is empty
     drop                the whole pattern: the template shows no text
+    missing             the whole pattern: it shows data that the page does not hold
 
 A backslash before one of {}[]\\ makes it plain. A pattern whose fields are all empty writes
 nothing; one that is used without any arguments (`{{circa}}`) writes its words.
@@ -32,6 +33,8 @@ import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from pipelines.mediawiki.dates import format_date, month_name
+from pipelines.mediawiki.expressions import evaluate
 from pipelines.mediawiki.languages import (
     COMMON,
     FALLBACK,
@@ -44,6 +47,7 @@ from schemas.errors import ConfigError
 
 PIPE = "\ufdd2"  # replaces a | that separates nothing ({{!}}) until the page is cleaned
 APOSTROPHE = "\ufdd3"  # replaces an apostrophe that is text, not markup
+EQUALS = "\ufdd8"  # replaces a = that separates no name from its value
 SUPERSCRIPTS = str.maketrans("0123456789+-−=()n", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻⁼⁽⁾ⁿ")
 
 _NAMED = re.compile(r"\s*([^\W_][\w .-]{0,40}?)\s*=(.*)", re.DOTALL)
@@ -51,7 +55,8 @@ _PHONETIC_LABELS = frozenset(["lang", "local", "pron", "also", "ipa", "us", "uk"
 _LAST_BRACKETS = re.compile(r"(?<! ) \([^()]*\)\Z")
 _NUMBER = re.compile(r"[-+−]?\d+(?:\.\d+)?")
 _GROUPED = re.compile(r"[-+−]?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
-_ISO_DATE = re.compile(r"([-−]?\d{1,4})-(\d{1,2})(?:-(\d{1,2}))?(?:T.*)?")
+_LEADING_NUMBER = re.compile(r"([-+−]?\d[\d.,]*+)\s+(\D.*)", re.DOTALL)
+_TIMESTAMP = re.compile(r"(\d{4})-(0[1-9]|1[0-2])-(\d\d)T(\d\d):(\d\d)")
 _ROMAN = ((1000, "M"), (900, "CM"), (500, "D"), (400, "CD"), (100, "C"), (90, "XC"), (50, "L"),
           (40, "XL"), (10, "X"), (9, "IX"), (5, "V"), (4, "IV"), (1, "I"))  # fmt: skip
 
@@ -66,6 +71,9 @@ class Arguments(NamedTuple):
 
     title: str = ""
     """Title of the page."""
+
+    timestamp: str = ""
+    """Time of the page's revision, as in the dump: `2024-01-31T12:30:00Z`."""
 
     def at(self, number: int) -> str:
         """Return an argument by its number, from 1, or ""."""
@@ -121,7 +129,7 @@ class Call(NamedTuple):
         return self.fields[0](arguments)
 
 
-def parse_arguments(content: str, *, title: str = "") -> Arguments:
+def parse_arguments(content: str, *, title: str = "", timestamp: str = "") -> Arguments:
     """Split `name|a|b=c` at its pipes. What follows a colon in the name is kept as well."""
     name, *parts = content.split("|")
     positional, named = [], {}
@@ -131,7 +139,7 @@ def parse_arguments(content: str, *, title: str = "") -> Arguments:
             named[match[1].lower()] = match[2].strip()
         else:
             positional.append(part.strip())
-    return Arguments(positional, named, name.partition(":")[2].strip(), title)
+    return Arguments(positional, named, name.partition(":")[2].strip(), title, timestamp)
 
 
 # Lists and characters
@@ -180,12 +188,49 @@ def raised_text(text: str) -> str:
     return raised.translate(SUPERSCRIPTS) if is_power else text
 
 
+def _sic(call: Call, arguments: Arguments) -> str:
+    """Write `{sic "[sic]" 1}`: words of a quotation and a mark, which the argument `hide` omits.
+
+    Without fields the words are all unnamed arguments. A first argument `?` marks a doubt.
+    """
+    mark, *_ = call.words
+    words = [field(arguments) for field in call.fields[1:]]
+    words = words or arguments.positional or [arguments.at(1)]
+    if words[0] == "?":
+        words, mark = words[1:], mark.replace("]", "?]")
+    text = "".join(words)
+    if arguments.named.get("hide"):
+        return text
+    return f"{text} {mark}" if text else mark
+
+
+# Ships
+
+_PREFIX_BIT, _NAME_BIT, _NUMBER_BIT = 4, 2, 1
+
+
+def _ship(call: Call, arguments: Arguments) -> str:
+    """Write `{ship HMS 1 2 3}`: prefix (a word or an argument), name and number of a ship.
+
+    The bits of the last argument choose what is written of it; without one it is everything.
+    """
+    name, number, choice = (field(arguments) for field in call.fields[1:])
+    prefix = call.field(arguments) if call.words[0].isdecimal() else call.words[0]
+    bits = int(choice) % 8 if choice.isascii() and choice.isdecimal() else 0
+    if bits in (0, _PREFIX_BIT):
+        bits = _PREFIX_BIT | _NAME_BIT | _NUMBER_BIT
+    if number and bits != _NUMBER_BIT:
+        number = f"({number})"
+    parts = ((_PREFIX_BIT, prefix), (_NAME_BIT, name), (_NUMBER_BIT, number))
+    return " ".join(part for bit, part in parts if bits & bit and part)
+
+
 # Numbers
 
 
-def format_number(number: str, language: LanguageFile) -> str:
+def format_number(number: str, language: LanguageFile, *, least: int = 0) -> str:
     """Return a number of English or of the language, grouped or not, with the separators of the
-    language. Other text is unchanged."""
+    language from `least` digits on (default: `numbers.least`). Other text is unchanged."""
     number = number.strip()
     style = language.numbers
     if style.mark == "," and number.count(",") == 1 and number.replace(",", "").isdecimal():
@@ -197,11 +242,17 @@ def format_number(number: str, language: LanguageFile) -> str:
     whole, point, decimals = number.partition(".")
     sign = whole[0] if whole[0] in "-+−" else ""
     digits = whole[len(sign) :]
-    if len(digits) >= style.least:
+    if len(digits) >= (least or style.least):
         head = len(digits) % 3
         groups = [digits[:head], *(digits[i : i + 3] for i in range(head, len(digits), 3))]
         digits = style.group.join(filter(None, groups))
     return f"{sign}{digits}{style.mark if point else ''}{decimals}"
+
+
+def _formatnum(call: Call, arguments: Arguments) -> str:
+    """Write `{formatnum :}`: a number as MediaWiki's parser function formats it."""
+    own = call.wording.own
+    return format_number(call.field(arguments), own, least=own.numbers.least_formatnum)
 
 
 def _fraction(_call: Call, arguments: Arguments) -> str:
@@ -246,12 +297,29 @@ def _roman(call: Call, arguments: Arguments) -> str:
 
 
 def _ordinal(call: Call, arguments: Arguments) -> str:
-    """Write `{ordinal 1}`: a number and the word `ordinal` of its last digits."""
-    number, words = call.field(arguments), call.wording.own.words
-    if not number[-1:].isdecimal():
-        return number
+    """Write `{ordinal 1}`: a number and its ending."""
+    number = call.field(arguments)
+    return f"{number}{_ending_of(number, call.wording)}" if number[-1:].isdecimal() else number
+
+
+def _ending(call: Call, arguments: Arguments) -> str:
+    """Write `{ending 1 2}`: the ending of a number, or the second argument if it is filled."""
+    number, ending = (field(arguments) for field in call.fields)
+    return ending or (number and _ending_of(number, call.wording))
+
+
+def _ending_of(number: str, wording: LanguageWords) -> str:
+    """Return the word `ordinal` of a number (also a Roman one) or of its last digits."""
+    words = wording.own.words
+    if number in {"1", "I", "i"} and "ordinal first" in words:
+        return words["ordinal first"]
     ending = words.get(f"ordinal {number[-2:]}") or words.get(f"ordinal {number[-1:]}")
-    return f"{number}{ending or words['ordinal']}"
+    return ending or words["ordinal"]
+
+
+def _expression(call: Call, arguments: Arguments) -> str:
+    """Write `{expression :}`: the value of `{{#expr:...}}`."""
+    return evaluate(call.field(arguments))
 
 
 def _coordinates(_call: Call, arguments: Arguments) -> str:
@@ -332,6 +400,8 @@ def _measure(
 def _quantity(call: Call, arguments: Arguments) -> str:
     """Write `{quantity}`: a number, then units with optional exponents."""
     number, *units = arguments.positional or [arguments.at(1)]
+    if with_unit := _LEADING_NUMBER.fullmatch(number):  # {{unité|8700471 habitants}}
+        number, units = with_unit[1], [with_unit[2], *units]
     parts = [format_number(number, call.wording.own)]
     if exponent := arguments.named.get("e"):
         parts.append(f"× 10{exponent.translate(SUPERSCRIPTS)}")
@@ -350,59 +420,58 @@ _GAUGE_NAMES = dict.fromkeys(("sg", "ussg", "uksg", "standard"), "1435mm") | {"m
 def _gauge(call: Call, arguments: Arguments) -> str:
     """Write `{gauge 1}`: width of a railway's track, from `1435mm`, `3ft6in` or a short name."""
     text = call.field(arguments).lower()
-    sizes = _GAUGE.findall(_GAUGE_NAMES.get(text, text))
+    text = f"{text}mm" if text.isdecimal() else _GAUGE_NAMES.get(text, text)
+    sizes = _GAUGE.findall(text)
     return " ".join(f"{format_number(number, call.wording.own)} {unit}" for number, unit in sizes)
 
 
 # Dates
 
 
-def _month(text: str, wording: LanguageWords, *, in_date: bool) -> str:
-    names = wording.own.months
-    if text.isascii() and text.isdecimal() and 1 <= int(text[-4:]) <= 12:
-        names = (wording.own.months_in_dates or names) if in_date else names
-        return names[int(text[-4:]) - 1]
-    if in_date and text.lower() in names and wording.own.months_in_dates:
-        return wording.own.months_in_dates[names.index(text.lower())]
-    return text
-
-
-def date_words(parts: tuple[str, str, str], wording: LanguageWords, *, day_first: bool) -> str:
-    """Return a date (year, month as number or name, day; "" if missing) in the words and order of a
-    language."""
-    year, month, day = parts
-    dates = wording.own.dates
-    if (iso := _ISO_DATE.fullmatch(year)) and not month and not day:
-        year, month, day = iso[1], iso[2], iso[3] or ""
-    month_name = _month(month, wording, in_date=bool(day))
-    if not month_name:
-        return day if day and not year else year
-    if day.isdecimal() and day.isascii():
-        day = day.lstrip("0") or day
-        day = dates.first_day if day == "1" else day
-    if not day:
-        return dates.month.format(month=month_name, year=year) if year else month_name
-    form = dates.day if year else dates.day_of_year
-    if day_first and year:
-        form = "{day} {month} {year}"
-    return form.format(day=day, month=month_name, year=year)
-
-
 def _date(call: Call, arguments: Arguments) -> str:
     """Write `{date YEAR MONTH DAY}`: which arguments they are; 0 for none."""
     day_first = arguments.named.get("df", "") in {"y", "yes", "true", "1"}
     year, month, day = [*(field(arguments) for field in call.fields), "", ""][:3]
-    return date_words((year, month, day), call.wording, day_first=day_first)
+    return format_date((year, month, day), call.wording.own, day_first=day_first)
 
 
 def _age(call: Call, arguments: Arguments) -> str:
-    """Write `{age Y M D Y M D}`: whole years from the first date to the second."""
+    """Write `{age Y M D Y M D}`: whole years from the first date to the second, or to the time of
+    the page if that is missing."""
     values = [field(arguments) for field in call.fields]
-    if not all(value.isascii() and value.isdecimal() and len(value) < 5 for value in values):
+    if not any(values[3:]):
+        values[3:] = arguments.timestamp[:10].split("-")
+    if len(values) != 6 or not all(map(_is_short_number, values)):
         return ""
     numbers = [int(value) for value in values]
     years = numbers[3] - numbers[0] - (numbers[4:] < numbers[1:3])
     return str(years) if years >= 0 else ""
+
+
+def _is_short_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) < 5
+
+
+def _now(call: Call, arguments: Arguments) -> str:
+    """Write `{now YEAR}`: a part of the time of the page's revision, by MediaWiki's name for it."""
+    match = _TIMESTAMP.match(arguments.timestamp)
+    if not match:
+        return ""
+    year, month, day, hour, minute = match.groups()
+    parts = {
+        "YEAR": year,
+        "MONTH": month,
+        "MONTH1": month.lstrip("0"),
+        "MONTHNAME": month_name(month, call.wording.own, in_date=False),
+        "MONTHNAMEGEN": month_name(month, call.wording.own, in_date=True),
+        "DAY": day.lstrip("0"),
+        "DAY2": day,
+        "HOUR": hour,
+        "TIME": f"{hour}:{minute}",
+    }
+    name = call.field(arguments) or call.words[0]
+    is_known = call.wording.own.months or not name.startswith("MONTHNAME")
+    return parts.get(name, "") if is_known else ""
 
 
 def _as_of(call: Call, arguments: Arguments) -> str:
@@ -410,7 +479,7 @@ def _as_of(call: Call, arguments: Arguments) -> str:
     if named.get("alt"):
         return named["alt"]
     parts = (arguments.at(1), arguments.at(2), arguments.at(3))
-    date = date_words(parts, call.wording, day_first=True)
+    date = format_date(parts, call.wording.own, day_first=True)
     if named.get("bare"):
         return date
     word = call.wording.word("since" if named.get("since") else "as of")
@@ -444,11 +513,18 @@ FUNCTIONS: dict[str, Callable[[Call, Arguments], str]] = {
     "convert": _convert,
     "coordinates": _coordinates,
     "date": _date,
+    "ending": _ending,
+    "equals": lambda _call, _arguments: EQUALS,
+    "expression": _expression,
+    "formatnum": _formatnum,
     "fraction": _fraction,
     "gauge": _gauge,
     "join": _joined,
     "list": _listed,
-    "month": lambda call, arguments: _month(call.field(arguments), call.wording, in_date=False),
+    "month": lambda call, arguments: month_name(
+        call.field(arguments), call.wording.own, in_date=False
+    ),
+    "now": _now,
     "number": lambda call, arguments: format_number(call.field(arguments), call.wording.own),
     "ordinal": _ordinal,
     "phonetic": _phonetic,
@@ -457,6 +533,8 @@ FUNCTIONS: dict[str, Callable[[Call, Arguments], str]] = {
     "quantity": _quantity,
     "raised": lambda call, arguments: raised_text(call.field(arguments)),
     "roman": _roman,
+    "ship": _ship,
+    "sic": _sic,
     "space": _space,
     "title": _title,
     "value": _value,
@@ -464,7 +542,8 @@ FUNCTIONS: dict[str, Callable[[Call, Arguments], str]] = {
 }
 """Functions of patterns by name. Marks that they write are those of `cleaning`."""
 
-_NEEDED_WORDS = {"as_of": ("as of", "since"), "authors": ("and",), "ordinal": ("ordinal",)}
+_NEEDED_WORDS = {"as_of": ("as of", "since"), "authors": ("and",), "ordinal": ("ordinal",),
+                 "ending": ("ordinal",)}  # fmt: skip
 """Words that the language must have for a rule with the function to be used."""
 
 _NEEDS_MONTHS = frozenset({"date", "month"})
@@ -475,10 +554,11 @@ def subpage_word(arguments: Arguments) -> str:
     return arguments.at(1) if len(arguments.positional) == 1 and not arguments.named else ""
 
 
-DROP = "drop"
+DROP, MISSING = "drop", "missing"
 _TOKEN = re.compile(r"\\(.)|\{([^{}]*)\}|([\[\]])|([^\\{}\[\]]+)", re.DOTALL)
 _WORDS = re.compile(r'"([^"]*)"|(\S+)')
 _BLOCK = "{block}"
+_COMPUTED = re.compile(r"\{(?:now|expression)\b")
 _MAY_BE_EMPTY = re.compile(r"\{(?:coordinates|block)\b")
 
 
@@ -489,11 +569,17 @@ class Rule(NamedTuple):
     is_drop: bool = False
     """The template shows no text."""
 
+    is_missing: bool = False
+    """It shows data that the page does not hold: its sentence is dropped."""
+
     is_block: bool = False
     """It may hold several paragraphs."""
 
     may_be_empty: bool = False
     """Empty output does not mean missing text."""
+
+    always_shows_text: bool = False
+    """Empty output means missing text, even if the template has no arguments."""
 
     is_pronunciation: bool = False
     """Dropped in brackets."""
@@ -514,6 +600,8 @@ def compile_rule(pattern: str, wording: LanguageWords, groups: Sequence[str] = (
     """
     if pattern == DROP:
         return Rule(lambda _: "", is_drop=True)
+    if pattern == MISSING:
+        return Rule(lambda _: "", is_missing=True)
     try:
         parts = _parse(pattern, wording, {f"${n}": value for n, value in enumerate(groups, 1)})
     except LookupError:
@@ -528,7 +616,11 @@ def compile_rule(pattern: str, wording: LanguageWords, groups: Sequence[str] = (
     may_be_empty = is_optional or _MAY_BE_EMPTY.search(pattern) is not None
     is_pronunciation = "{phonetic" in pattern
     return Rule(
-        write, is_block=is_block, may_be_empty=may_be_empty, is_pronunciation=is_pronunciation
+        write,
+        is_block=is_block,
+        may_be_empty=may_be_empty,
+        always_shows_text=_COMPUTED.search(pattern) is not None,
+        is_pronunciation=is_pronunciation,
     )
 
 
@@ -664,7 +756,7 @@ def _table(source: str, language: str) -> _Table:
     rules: dict[str, Rule] = {}
     lowered: dict[str, Rule] = {}
     for pattern, names in file.templates.items():
-        if not is_own and pattern != "drop" and not is_neutral(pattern):
+        if not is_own and pattern != DROP and not is_neutral(pattern):
             continue
         rule = compile_rule(pattern, wording)
         if rule is not None:
@@ -674,7 +766,7 @@ def _table(source: str, language: str) -> _Table:
     patterns = tuple(
         (re.compile(expression), pattern)
         for expression, pattern in file.name_patterns.items()
-        if is_own or is_neutral(pattern) or pattern == "drop"
+        if is_own or is_neutral(pattern) or pattern == DROP
     )
     return _Table(lowered | rules, patterns)
 

@@ -9,28 +9,32 @@ Grammar: https://www.mediawiki.org/wiki/Markup_spec and the preprocessor's rules
 # ruff: noqa: RUF001 - punctuation of several scripts
 from __future__ import annotations
 
-import bisect
 import functools
 import itertools
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import NamedTuple
 
 from pipelines.mediawiki.cleaning import (
+    CODE,
     DISPLAY,
     DROPPED,
     FORMULA,
     HOLE,
     LINK_TEXT,
+    LOST,
     PROTECT,
     STOPS,
     UnknownTemplates,
     clean_paragraph,
     continues_sentence,
+    first_gap,
     is_in_brackets,
     template_marker,
     without_names,
 )
+from pipelines.mediawiki.delimiters import NESTING_TAGS, NOT_FOUND, Delimiters
+from pipelines.mediawiki.dropped_text import DroppedText
 from pipelines.mediawiki.languages import (
     FALLBACK,
     LANGUAGE_CODES,
@@ -40,6 +44,8 @@ from pipelines.mediawiki.languages import (
     wiki_settings,
 )
 from pipelines.mediawiki.templates import (
+    EQUALS,
+    PIPE,
     Rule,
     counter_name,
     parse_arguments,
@@ -47,6 +53,7 @@ from pipelines.mediawiki.templates import (
     rule_for,
     subpage_word,
 )
+from pipelines.mediawiki.variants import CONVERTERS, shown_text
 
 
 def _names(names: str) -> frozenset[str]:
@@ -60,15 +67,24 @@ _DROPPED_TAGS = _names(
     "quiz script style rt rp h1 h2 h3 h4 h5 h6 pre syntaxhighlight source caption phonos "
     "mapdata languages"
 )
-# The same, but these nest in themselves.
-_NESTING_TAGS = frozenset({"table", "ul", "ol", "dl", "menu"})
+# Those of them that hold text, and the reason why it is dropped.
+_REASONS = {
+    "ref": "reference", "references": "reference", "gallery": "caption", "imagemap": "caption",
+    "table": "table", "caption": "table", "ul": "list", "ol": "list", "dl": "list", "menu": "list",
+    "pre": "code", "syntaxhighlight": "code", "source": "code",
+    "h1": "heading", "h2": "heading", "h3": "heading", "h4": "heading", "h5": "heading",
+    "h6": "heading",
+}  # fmt: skip
 # Tags whose content is necessary for a sentence, but is not text.
 _FORMULA_TAGS = frozenset({"math", "chem", "ce", "code"})
+# Tags around text whose lines may be indented.
+_QUOTE_TAG = re.compile(r"<(/?)(?:poem|blockquote)\b[^<>]*+>", re.IGNORECASE)
+_INDENTS = re.compile(rf"\n[ \t:]++(?!<math|{FORMULA})")
 # Tags that end a paragraph.
 _BLOCK_TAGS = _names(
     "p div blockquote center poem hr gallery pre syntaxhighlight source table ul ol dl menu "
     "references timeline imagemap score graph mapframe li dd dt tr td th caption h1 h2 h3 h4 h5 "
-    "h6 section article aside header footer figure figcaption"
+    "h6 article aside header footer figure figcaption"
 )
 # Tags that are removed without their content.
 _INLINE_TAGS = _names(
@@ -77,7 +93,7 @@ _INLINE_TAGS = _names(
     "acronym translate tvar includeonly thead tbody tfoot nowiki math code br blink main nav "
     "ref chem ce section"
 )
-_KNOWN_TAGS = _DROPPED_TAGS | _NESTING_TAGS | _FORMULA_TAGS | _BLOCK_TAGS | _INLINE_TAGS
+_KNOWN_TAGS = _DROPPED_TAGS | NESTING_TAGS | _FORMULA_TAGS | _BLOCK_TAGS | _INLINE_TAGS
 
 _PLAIN_CODE = re.compile(r"(?=.*\w)[\w.,/@$%+()-][\w.,/@$%+() -]{0,39}")
 """Code that reads as a word: the name of a function, a file or a command."""
@@ -89,142 +105,13 @@ _MARKUP = re.compile(r"\{\{|\[\[|</|''|<[a-z]|\n[*#|=:]")
 _HIDDEN = re.compile(r"display\s*:\s*none")
 _RAISED = re.compile(r"([^<>{}\[\]|\n]{1,6})</sup\s*>", re.IGNORECASE)
 
-
-def _ending_pattern(name: str) -> re.Pattern[str]:
-    """Return the pattern of the closing tag `name`; a nesting tag's opening is group 1."""
-    opening = rf"(<{name}\b[^<>]*>)|" if name in _NESTING_TAGS else ""
-    return re.compile(rf"{opening}</{name}\s*>", re.IGNORECASE)
-
-
-_ENDINGS = {
-    name: _ending_pattern(name)
-    for name in _DROPPED_TAGS | _NESTING_TAGS | _FORMULA_TAGS | {"nowiki", "span"}
-}
-
-
-NOT_FOUND = -1
-"""Result if there is no closing delimiter."""
-
-_BRACES = re.compile(r"\{\{++|\}\}++|<(?:!--|(nowiki|math|pre|source|syntaxhighlight)\b[^<>]*+>)")
-_BRACKETS = re.compile(r"\[\[|\]\]")
-_TABLE = re.compile(r"\n[ \t:*#]*+(?:(\{\|)|\|\}(?!\})|\{\{[ ]*[Ee]nd[ ]*\}\})")
-_COMMENT_END = re.compile("-->")
-_BREAK = re.compile(r"\n[ \t]*(?=[\n=])")
-
-
-class Delimiters:
-    """Closing delimiters of a page. Positions are offsets in its text."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._found: dict[str, tuple[list[int], list[int]]] = {}  # endings of tags, by name
-        self._budget = 8 * len(text) + 1024  # characters that failing searches may read
-
-    def end_of_paragraph(self, position: int) -> int:
-        """Return the next blank line or heading, which ends unclosed markup."""
-        found = _BREAK.search(self._text, position)
-        return found.start() if found else len(self._text)
-
-    def end_of_line(self, position: int) -> int:
-        end = self._text.find("\n", position)
-        return end if end >= 0 else len(self._text)
-
-    def end_of_braces(self, position: int) -> int:
-        """Return the end of the braces that open at `position`, nested braces included."""
-        text, depth, start = self._text, 0, position
-        if self._budget < 0:
-            return NOT_FOUND
-        while (found := _BRACES.search(text, position)) is not None:
-            position = found.end()
-            first = text[found.start()]
-            if first == "{":
-                depth += position - found.start()
-            elif first == "}":
-                depth -= position - found.start()
-                if depth <= 0:
-                    end = position + depth
-                    if text.find("\n==", start, end) < 0:
-                        return end
-                    break  # a template has no headings: the braces belong to another one
-            else:
-                inside = self.end_of_tag(found[1] or "-->", position)
-                position = inside if inside != NOT_FOUND else position
-        self._budget -= position - start if found else len(text) - start
-        return NOT_FOUND
-
-    def end_of_picture(self, position: int) -> int:
-        """Return the end of a `[[File:...]]` with links in its caption. It has one paragraph."""
-        text, depth, start = self._text, 1, position
-        if self._budget < 0:
-            return NOT_FOUND
-        while (found := _BRACKETS.search(text, position)) is not None:
-            position = found.end()
-            depth += 1 if found[0] == "[[" else -1
-            if depth == 0:
-                if text.find("\n\n", start, position) >= 0:
-                    break
-                return position + text.startswith("]", position)
-        self._budget -= position - start if found else len(text) - start
-        return NOT_FOUND
-
-    def end_of_table(self, position: int) -> int:
-        """Return the end of a table, nested tables included."""
-        depth = 1
-        if self._budget < 0:
-            return NOT_FOUND
-        for found in _TABLE.finditer(self._text, position):
-            depth += 1 if found[1] else -1
-            if depth == 0:
-                return found.end()
-        self._budget -= len(self._text) - position
-        return NOT_FOUND
-
-    def end_of_tag(self, name: str, position: int) -> int:
-        """Return the end of the first closing tag `name`, or of a comment (name "-->").
-
-        For a tag that nests, `position` is directly after its opening tag.
-        """
-        starts, ends = self._endings(name)
-        index = bisect.bisect_left(starts, position)
-        if name in _NESTING_TAGS:  # the end of the last opening tag before
-            return ends[index - 1] if index else NOT_FOUND
-        return ends[index] if index < len(ends) else NOT_FOUND
-
-    def _endings(self, name: str) -> tuple[list[int], list[int]]:
-        """Return starts and ends of closing tags; for a nesting tag, of the tags themselves."""
-        found = self._found.get(name)
-        if found is None:
-            matches = (_COMMENT_END if name == "-->" else _ENDINGS[name]).finditer(self._text)
-            if name in _NESTING_TAGS:
-                found = _matched(matches)
-            else:
-                spans = [match.span() for match in matches]
-                found = [start for start, _ in spans], [end for _, end in spans]
-            self._found[name] = found
-        return found
-
-
-def _matched(tags_found: Iterable[re.Match[str]]) -> tuple[list[int], list[int]]:
-    """Return the start of each opening tag and the end of its closing tag or `NOT_FOUND`."""
-    starts, ends, open_tags = list[int](), list[int](), list[int]()
-    for match in tags_found:
-        if match.lastindex:
-            open_tags.append(len(starts))
-            starts.append(match.start())
-            ends.append(NOT_FOUND)
-        elif open_tags:
-            ends[open_tags.pop()] = match.end()
-    return starts, ends
-
-
 _MAX_DEPTH = 40  # deeper nesting is not text; MediaWiki has the same limit
 
 # Each alternative begins with a literal character outside of groups, so that `re` can skip ahead by
 # first character.
-_TOKEN = re.compile(
-    r"""
+_TOKENS = r"""
       \[\[ (?: [^\[\]{}<>|\n:]*+ \| )? ([^\[\]{}<>|\n:]++) \]\]     # 1 a whole link: its label
-    | \[ ( \[ [ ]* (:? [^\[\]{}<>|\n:]*+ :)? )                       # 2 a link opens; 3 its prefix
+    | \[ ( \[ (?!\[) [ ]* (:? [^\[\]{}<>|\n:]*+ :)? )                # 2 a link opens; 3 its prefix
     | \] ( \] )                                                      # 4 a link closes
     | \{ ( \{ ([^{}|<>\[\]]*+) )                                   # 5 a template opens; 6 its name
     | \} ( \} )                                                      # 7 a template closes
@@ -235,14 +122,19 @@ _TOKEN = re.compile(
           | (?<= <[Rr][Ee][Ff] ) \s [^>\n]{0,300}+ ) > )
     | \n ( (={1,6}) ([^\n]*+) )                                      # 13 heading; 14 level 15 title
     | \n ( [*\#:;|!] [^\n<{]*+ (?= \n | \Z )
-           (?: \n [*\#:;|!] [^\n<{]*+ (?= \n | \Z ) )*+ )             # 16 plain list lines
+           (?: \n [*\#:;|!] [^\n<{]*+ (?= \n | \Z ) ){0,30}+ )        # 16 plain list lines
     | \n ( [ \t:*\#]*+ \{\| )                                        # 17 a table opens
     | \[ ( (?: (?: https? | ftp | irc | news ) :// | // | mailto: ) [^\s\[\]<>"|{}]*+
            (?: [^\S\n]++ ([^\[\]\n{}<>]*+) \] | \] | [^\S\n]++ )? ) # 18 a web link; 19 its label
-    """,
-    re.VERBOSE,
-)
+"""
+_VARIANT_TOKENS = r"""
+    | - ( \{ ) (?!\{)                                               # 20 words of variants open
+    | \} ( - )                                                      # 21 and close
+"""
+_TOKEN = re.compile(_TOKENS, re.VERBOSE)
+_VARIANT_TOKEN = re.compile(_TOKENS + _VARIANT_TOKENS, re.VERBOSE)
 _HEADING = re.compile(r"\n(={1,6})[^\n=][^\n]*=")
+_TITLE = re.compile(r"[^\n=]++={2,6}")  # of a heading that text follows on its line
 # Lines of closing sections: one that may be prose, by whether the language is spaceless; a work.
 _LONG_LINE = {
     False: re.compile(r"\n[^*#:;|!= {}<\n][^\n]{79}"),
@@ -256,23 +148,42 @@ _WORK = re.compile(
 )
 _SPACES = re.compile(r"[ \t]*")
 _INDENT = re.compile(r"[ \t]*:*[ \t]*")
+_SEPARATORS = str.maketrans({"|": PIPE, "=": EQUALS})
 _LOOK_BACK = 200  # pieces and characters of the output before a pronunciation
 
 _rule = functools.lru_cache(maxsize=4096)(rule_for)
-_SUBPAGE_WORD = Rule(subpage_word)
+_SUBPAGE_WORD = Rule(subpage_word, always_shows_text=True)
+_WORD_BEFORE = re.compile(r"[^\W\d_]\.?\s\Z")
+# "or" between two pronunciations, the first of which is dropped.
+_LINKED = re.compile(rf"{HOLE}\s*(?:or|and|o|e|ou|et|oder|und|y|または)\s*\Z")
 
 
 class _Open(NamedTuple):
-    """A link or a template that is open."""
+    """A link, a template or `-{` that is open."""
 
     start: int
     """Index of its text in the output."""
 
     rule: Rule | None
-    """Rule of the template; None for a link."""
+    """Rule of the template; None for a link and for `-{`."""
+
+    source: int = 0
+    """Position of the template in the page."""
 
     name: str = ""
-    """The template's name, as in the page."""
+    """The template's name, as in the page; `-{` for the words of variants; "" for a link."""
+
+
+def _without_indents(text: str) -> str:
+    """Remove the indentation of lines in quotations and poems: it is style there."""
+    parts, end, start = list[str](), 0, -1
+    for tag in _QUOTE_TAG.finditer(text):
+        if not tag[1]:
+            start = tag.end()
+        elif start >= 0:
+            parts += (text[end:start], _INDENTS.sub("\n", text[start : tag.start()]))
+            end, start = tag.start(), -1
+    return "".join((*parts, text[end:]))
 
 
 def _shown(target: str) -> str:
@@ -280,6 +191,13 @@ def _shown(target: str) -> str:
     prefix, colon, title = target.lstrip(":").partition(":")
     is_wiki = colon and title and prefix.strip().lower() in WIKI_PREFIXES
     return title if is_wiki else target.removeprefix(":")
+
+
+def _mark_kind(rule: Rule | None) -> str:
+    """Return the kind of mark (`template_marker`) of a template that is not written."""
+    if rule is not None and rule.is_missing:
+        return LOST
+    return DROPPED if rule is not None and rule.is_drop else ""
 
 
 def _without_comments(line: str) -> str:
@@ -304,17 +222,29 @@ class Scanner:
     A line that starts with one of `*#:;|!=` or a blank is not text but a list, table or heading.
     """
 
-    def __init__(self, text: str, markup: WikiSettings, title: str = "") -> None:
-        self._text = "\n" + text.replace("\r\n", "\n")
+    def __init__(
+        self,
+        text: str,
+        markup: WikiSettings,
+        title: str = "",
+        timestamp: str = "",
+        dropped: DroppedText | None = None,
+    ) -> None:
+        self._text = _without_indents("\n" + text.replace("\r\n", "\n"))
         self._markup = markup
         self._title = title
+        self._timestamp = timestamp
+        self._dropped = (DroppedText() if dropped is None else dropped).characters
+        self._end_of_closing = 0  # of the last closing section
         self._out: list[str] = []
         self._stack: list[_Open] = []
         self._templates = 0  # how many of the stack are templates
         self._delimiters = Delimiters(self._text)
+        self._converter = CONVERTERS.get(markup.converter)
 
     def run(self) -> str:
-        text, out, search = self._text, self._out, _TOKEN.search
+        tokens = _VARIANT_TOKEN if self._converter else _TOKEN
+        text, out, search = self._text, self._out, tokens.search
         handlers = self._handlers()
         position = 0
         while (token := search(text, position)) is not None:
@@ -323,7 +253,8 @@ class Scanner:
                 out.append(text[position:start])
             kind = token.lastindex or 0
             if kind == 1:
-                out.append(token[1])
+                label = token[1]
+                out.append(label.translate(_SEPARATORS) if self._templates else label)
                 position = end
             else:
                 position = handlers[kind](token)
@@ -343,13 +274,22 @@ class Scanner:
             16: self._list_lines,
             17: self._table,
             18: self._web_link,
+            20: self._open_variants,
+            21: self._close_variants,
         }
+
+    def _write(self, text: str) -> None:
+        """Write the text of closed markup. It separates no arguments of the template around it."""
+        self._out.append(text.translate(_SEPARATORS) if self._templates else text)
 
     # Dropped markup
 
     def _skip(self, position: int, *, mark: str = "") -> int:
-        """Continue at `position`. At the start of a line the following blanks are skipped too: they
-        would mark the line as preformatted, which it is not in the page."""
+        """Continue at `position`, within a line of the page, and leave a mark there.
+
+        Where the output is at the start of a line, blanks are skipped: they would mark the line as
+        preformatted, which it is not in the page.
+        """
         out = self._out
         if not out or out[-1][-1:] == "\n":
             blanks = _SPACES.match(self._text, position)
@@ -358,6 +298,14 @@ class Scanner:
             out.append(mark or DROPPED)  # two runs of apostrophes stay two
         return position
 
+    def _skip_invisible(self, position: int) -> int:
+        """Continue at `position`, after markup that shows nothing."""
+        out = self._out
+        if out and out[-1][-1:] == "\n" and self._text.startswith("\n", position):
+            out[-1] = out[-1][:-1]  # a line with nothing else is no line
+            return position
+        return self._skip(position)
+
     # Links
 
     def _open_link(self, token: re.Match[str]) -> int:
@@ -365,7 +313,7 @@ class Scanner:
         if prefix:
             word = prefix[:-1].strip().replace("_", " ").lower()
             if word in self._markup.dropped_namespaces:
-                return self._picture(token.end())
+                return self._picture(token)
             if word in LANGUAGE_CODES:
                 end = self._text.find("]]", token.end(), token.end() + 300)
                 return self._skip(end + 2 if end >= 0 else token.end())
@@ -374,25 +322,34 @@ class Scanner:
             self._out.append(prefix or "")
         return token.end()
 
-    def _picture(self, position: int) -> int:
-        end = self._delimiters.end_of_picture(position)
-        return self._skip(end) if end != NOT_FOUND else self._delimiters.end_of_line(position)
+    def _picture(self, token: re.Match[str]) -> int:
+        start = token.end()
+        end = self._delimiters.end_of_picture(start)
+        if end == NOT_FOUND:
+            end = self._delimiters.end_of_line(start)
+        if self._text.find("|", start, end) >= 0:  # a category has none
+            self._dropped["caption"] += end - token.start()
+        return self._skip(end)
 
     def _close_link(self, token: re.Match[str]) -> int:
-        if self._stack and self._stack[-1].rule is None:
+        if self._is_link_open():
             index = self._stack.pop().start
             content = "".join(self._out[index:])
             target, pipe, label = content.partition("|")
             if "\n\n" in content:  # a link ends with its paragraph: this one is not closed
                 return token.end()
             del self._out[index:]
-            self._out.append(label if pipe and label else _shown(target))
+            self._write(label if pipe and label else _shown(target))
         return token.end()
+
+    def _is_link_open(self) -> bool:
+        """Return whether the innermost open markup is a link."""
+        return bool(self._stack) and self._stack[-1].rule is None and not self._stack[-1].name
 
     def _web_link(self, token: re.Match[str]) -> int:
         whole, label = token[0], token[19]
         if label:
-            self._out.append(label)
+            self._write(label)
         elif whole[-1].isspace():  # its label holds markup: the bracket is closed later
             self._out.append(LINK_TEXT)
         else:
@@ -407,41 +364,46 @@ class Scanner:
         is_inline = bool(self._out) and self._out[-1][-1:] != "\n" and "\n" not in name
         if rule is None and is_inline and self._is_subpage_word(token):
             rule = _SUBPAGE_WORD
-        is_written = rule is not None and not rule.is_drop
+        is_written = rule is not None and not rule.is_drop and not rule.is_missing
         if is_written and "\n\n" not in name and len(self._stack) < _MAX_DEPTH:
-            self._stack.append(_Open(len(self._out), rule, name))
+            self._stack.append(_Open(len(self._out), rule, start, name))
             self._out.append("")
             self._templates += 1
             return token.end()
         end = self._delimiters.end_of_braces(start)
         if end != NOT_FOUND:
+            self._dropped["template"] += end - start
             is_line = "\n" not in name and text.find("\n", token.end(), end) < 0
             if is_line or is_inline:
-                is_dropped = rule is not None and rule.is_drop
-                return self._leave_mark(end, name, is_inline=is_inline, is_dropped=is_dropped)
+                return self._leave_mark(end, name, _mark_kind(rule), is_inline=is_inline)
             return self._skip(end, mark=DROPPED)
         if text.startswith("{{{", start) and not name:
             return self._skip(start + 3, mark=DROPPED)
-        return self._skip(self._delimiters.end_of_paragraph(start + 2), mark=DROPPED)
+        end = self._delimiters.end_of_paragraph(start + 2)
+        self._dropped["template"] += end - start
+        return self._skip(end, mark=DROPPED)
 
     def _is_subpage_word(self, token: re.Match[str]) -> bool:
         """Return whether a template may be a word in the style of a book of English Wikibooks."""
         has_arguments = self._text.startswith("|", token.end())
         return has_arguments and "/" in token[6] and self._markup.language == FALLBACK
 
-    def _leave_mark(self, position: int, name: str, *, is_inline: bool, is_dropped: bool) -> int:
+    def _leave_mark(self, position: int, name: str, kind: str, *, is_inline: bool) -> int:
         """Continue after a template that writes nothing. Leave a mark with its name if it is in a
         line of text."""
         plain = counter_name(name, self._markup.language)
         if not plain or not (is_inline or continues_sentence(self._text, position)):
             return self._skip(position, mark=DROPPED)
-        self._out.append(template_marker(plain, is_dropped=is_dropped))
+        self._out.append(template_marker(plain, kind))
         return position
 
-    def _is_in_brackets(self) -> bool:
-        """Return whether a bracket is open in the last characters of the output."""
+    def _is_aside(self, source: int) -> bool:
+        """Return whether a pronunciation is an aside in brackets. One that a word introduces, as in
+        "(named /x/, plural ...)", belongs to the text."""
         before = "".join(part[-_LOOK_BACK:] for part in self._out[-_LOOK_BACK:])[-_LOOK_BACK:]
-        return is_in_brackets(before.rpartition("\n\n")[2])
+        word = _WORD_BEFORE.search(self._text, max(0, source - 3), source)
+        is_introduced = word and not _LINKED.search(before)
+        return is_in_brackets(before.rpartition("\n\n")[2]) and not is_introduced
 
     def _close_template(self, token: re.Match[str]) -> int:
         if not self._templates:
@@ -452,18 +414,25 @@ class Scanner:
         content = "".join(self._out[top.start :])
         if "\n\n" in content.strip() and not top.rule.is_block:
             self._forgive(top)  # the braces belong to another template: its content is text
-            return token.end()
+            return self._skip(token.end())
         del self._out[top.start :]
-        arguments = parse_arguments(top.name + content, title=self._title)
+        if top.rule.is_block:
+            content = _INDENTS.sub("\n", content)
+        arguments = parse_arguments(
+            top.name + content, title=self._title, timestamp=self._timestamp
+        )
         value = top.rule.render(arguments)
-        is_dropped = top.rule.is_pronunciation and self._is_in_brackets()
+        is_dropped = top.rule.is_pronunciation and self._is_aside(top.source)
+        if not value and not arguments.are_filled():
+            value = first_gap(content)  # of a template that its own text depends on
         if value and not is_dropped:
-            self._out.append(value)
-            return token.end()
-        is_empty = top.rule.may_be_empty or not arguments.are_filled()
-        is_dropped |= is_empty and top.rule is not _SUBPAGE_WORD
+            self._write(value)
+            return self._skip(token.end()) if value[-1] == "\n" else token.end()
+        has_arguments = arguments.are_filled() or top.rule.always_shows_text
+        is_dropped |= top.rule.may_be_empty or not has_arguments
         is_inline = bool(self._out) and self._out[-1][-1:] != "\n"
-        return self._leave_mark(token.end(), top.name, is_inline=is_inline, is_dropped=is_dropped)
+        kind = DROPPED if is_dropped else ""
+        return self._leave_mark(token.end(), top.name, kind, is_inline=is_inline)
 
     def _unwind(self) -> None:
         """Write the text of all open markup. It is never closed."""
@@ -480,17 +449,38 @@ class Scanner:
                 out[index] = first.rpartition("|")[2] + newline + rest
                 return
 
+    # Language variants
+
+    def _open_variants(self, token: re.Match[str]) -> int:
+        if len(self._stack) < _MAX_DEPTH:
+            self._stack.append(_Open(len(self._out), None, name="-{"))
+            self._out.append("")
+        return token.end()
+
+    def _close_variants(self, token: re.Match[str]) -> int:
+        self._end_links()
+        if self._converter is None or not self._is_variants_open():
+            self._out.append(token[0])
+            return token.end()
+        index = self._stack.pop().start
+        shown = shown_text("".join(self._out[index:]), self._converter)
+        del self._out[index:]
+        if not shown.strip():
+            return self._skip(token.end(), mark=DROPPED)
+        self._write(shown)
+        return token.end()
+
+    def _is_variants_open(self) -> bool:
+        """Return whether the innermost open markup is `-{`."""
+        return bool(self._stack) and self._stack[-1].name == "-{"
+
     # Tags
 
     def _comment(self, token: re.Match[str]) -> int:
         end = self._delimiters.end_of_tag("-->", token.end())
         if end == NOT_FOUND:
             return self._skip(self._delimiters.end_of_paragraph(token.end()))
-        out = self._out
-        if out and out[-1][-1:] == "\n" and self._text.startswith("\n", end):
-            out[-1] = out[-1][:-1]  # a line with nothing but a comment is no line
-            return end
-        return self._skip(end)
+        return self._skip_invisible(end)
 
     def _tag(self, token: re.Match[str]) -> int:
         name, end = token[11].lower(), token.end()
@@ -499,12 +489,14 @@ class Scanner:
         closes, empty = token[10] == "/", token[12].lower().endswith(("/", "</ref"))
         if name == "br":
             return self._line_break(end)
+        if name == "section":  # a part of the page that other pages include
+            return self._skip_invisible(end)
         if not closes and not empty:
             if name == "nowiki":
                 return self._protected(end)
             if name in _FORMULA_TAGS:
                 return self._formula(name, end)
-            if name in _DROPPED_TAGS or name in _NESTING_TAGS:
+            if name in _DROPPED_TAGS or name in NESTING_TAGS:
                 return self._dropped_tag(token, name)
             if name == "sup" and (raised := _RAISED.match(self._text, end)):
                 self._out.append(raised_text(raised[1]))
@@ -519,7 +511,7 @@ class Scanner:
     def _unknown_tag(self, token: re.Match[str]) -> int:
         """Keep an unknown tag as text, as MediaWiki shows it."""
         if token[10] or token[12]:
-            self._out.append(FORMULA)
+            self._out.append(CODE)
         else:
             self._out.append(token[0].translate(PROTECT))
         return token.end()
@@ -541,10 +533,12 @@ class Scanner:
                 end = token.end()  # <ref name="x"> for <ref name="x"/>: the text continues
         if end == NOT_FOUND:
             end = self._delimiters.end_of_line(token.end())
+        if name in _REASONS:
+            self._dropped[_REASONS[name]] += end - token.start()
         if name in _BLOCK_TAGS and (name != "syntaxhighlight" or "inline" not in token[12]):
             self._out.append("\n\n")
         elif name in {"syntaxhighlight", "source"}:
-            return self._skip(end, mark=FORMULA)
+            return self._skip(end, mark=CODE)
         return self._skip(end)
 
     def _formula(self, name: str, position: int) -> int:
@@ -553,8 +547,8 @@ class Scanner:
             return position
         content = self._text[position : self._text.rfind("<", position, end)]
         content = content.strip()
-        plain = _PLAIN_CODE if name == "code" else _PLAIN_FORMULA
-        self._out.append(content if plain.fullmatch(content) else FORMULA)
+        plain, mark = (_PLAIN_CODE, CODE) if name == "code" else (_PLAIN_FORMULA, FORMULA)
+        self._write(content if plain.fullmatch(content) else mark)
         return end
 
     def _protected(self, position: int) -> int:
@@ -564,35 +558,67 @@ class Scanner:
         content = self._text[position : self._text.rfind("<", position, end)]
         # Several lines with markup in them are an example of it, not text.
         example = "\n" in content and _MARKUP.search(content) is not None
-        self._out.append(FORMULA if example else content.translate(PROTECT))
+        self._out.append(CODE if example else content.translate(PROTECT))
         return end
 
     # Lines
 
     def _end_links(self) -> None:
-        while self._stack and self._stack[-1].rule is None:
+        while self._is_link_open():
             self._forgive(self._stack.pop())
 
     def _heading(self, token: re.Match[str]) -> int:
-        title = _without_comments(token[15]).rstrip()
+        title, start = _without_comments(token[15]).rstrip(), token.end(14)
+        if not title.endswith("="):
+            return self._unclosed_heading(token)
         self._unwind()
         self._out.append("\n\n")
-        if not title.endswith("="):
-            return token.end(14)  # not a heading
+        level = min(len(token[14]), len(title) - len(title.rstrip("=")))
         is_closing = title.strip("= '\t").lower() in self._markup.closing_titles
+        is_closing |= token.start() < self._end_of_closing
         if is_closing and not self._holds_prose(token.end()):
-            level = min(len(token[14]), len(title) - len(title.rstrip("=")))
-            for heading in _HEADING.finditer(self._text, token.end()):
-                if len(heading[1]) <= level:
-                    return heading.start()
-            return len(self._text)
+            return self._skip_closing_section(token, level)
         if "{{" in title or "<" in token[15]:  # open markup may end after this line
             self._out.append("=")
-            return token.end(14)
+            return start
+        self._dropped["heading"] += len(title)
         return token.end()
 
+    def _unclosed_heading(self, token: re.Match[str]) -> int:
+        """Continue at the text of a line that begins as a heading, but does not end as one."""
+        start = token.end(14)
+        if len(token[14]) == 1:
+            self._out += ("\n", token[14].translate(PROTECT))
+            return start
+        self._unwind()
+        self._out.append("\n\n")
+        heading = _TITLE.match(self._text, start)
+        if heading is not None:
+            self._dropped["heading"] += heading.end() - token.start()
+            start = heading.end()
+        return self._skip(start)
+
+    def _skip_closing_section(self, token: re.Match[str], level: int) -> int:
+        """Continue at the next heading. The subsections belong to the closing section."""
+        next_heading: re.Match[str] | None = None
+        for heading in _HEADING.finditer(self._text, token.end()):
+            next_heading = next_heading or heading
+            if token.start() < self._end_of_closing:
+                break
+            if len(heading[1]) <= level:
+                self._end_of_closing = heading.start()
+                break
+        else:
+            self._end_of_closing = len(self._text)
+        end = next_heading.start() if next_heading else len(self._text)
+        self._dropped["closing-section"] += end - token.start()
+        return end
+
     def _holds_prose(self, position: int) -> bool:
-        """Return whether a section contains text rather than a list of notes, works or links."""
+        """Return whether a section contains text rather than a list of notes, works or links.
+
+        Its subsections are other sections.
+        """
         heading = _HEADING.search(self._text, position)
         section = self._text[position : heading.start() if heading else len(self._text)]
         long_line = _LONG_LINE[self._markup.spaceless]
@@ -605,16 +631,20 @@ class Scanner:
 
     def _list_lines(self, token: re.Match[str]) -> int:
         self._end_links()
-        self._out.append(token[0] if self._stack else f"\n{token[16][0]}")
+        self._out.append(f"\n{token[16][0]}")
+        if self._stack:  # arguments of a template, which may end on this line
+            return token.start(16) + 1
+        self._dropped[_line_reason(token[16])] += len(token[16]) - 1
         return token.end()
 
     def _table(self, token: re.Match[str]) -> int:
         self._end_links()
         self._out.append("\n\n")
         end = self._delimiters.end_of_table(token.end())
-        return (
-            self._skip(end) if end != NOT_FOUND else self._delimiters.end_of_paragraph(token.end())
-        )
+        if end == NOT_FOUND:
+            end = self._delimiters.end_of_paragraph(token.end())
+        self._dropped["table"] += end - token.start()
+        return self._skip(end)
 
 
 __all__ = ["UnknownTemplates", "WikiSettings", "clean_wikitext", "is_redirect", "wiki_settings"]
@@ -624,6 +654,7 @@ _REDIRECT = re.compile(
     re.IGNORECASE,
 )
 _NO_TEXT = "*#:;|!= "  # a line that begins so is a list, table, heading or preformatted line
+_LINE_REASONS = {"=": "heading", "|": "table", "!": "table"}
 _SENTENCE_MARKS = frozenset(".!?:;。！？：…\"”’'）)」")
 _BOLD_LINE = re.compile(r"'''[^'\n]+'''[ \t]*")
 _NUMBER = re.compile(r"\(?([0-9]{1,3})(?:[.)]|\.\))(?=[ \t]|$)")  # before an item of a list
@@ -638,7 +669,13 @@ def is_redirect(text: str) -> bool:
 
 
 def clean_wikitext(
-    text: str, markup: WikiSettings, holes: UnknownTemplates | None = None, *, title: str = ""
+    text: str,
+    markup: WikiSettings,
+    holes: UnknownTemplates | None = None,
+    *,
+    title: str = "",
+    timestamp: str = "",
+    dropped: DroppedText | None = None,
 ) -> list[str]:
     """Return the text passages of one page in order.
 
@@ -649,21 +686,37 @@ def clean_wikitext(
         markup: Settings of the wiki (`wiki_settings`).
         holes: Counts of templates within sentences that write nothing.
         title: Title of the page, for templates that write it.
+        timestamp: Time of the revision in ISO 8601, for templates that write the current date.
+        dropped: Counts of the text that is dropped.
 
     Returns:
         Non-empty paragraphs without line breaks. They exclude headings, lists, indented lines,
-        tables, references, pictures, formulas and closing sections.
+        tables, references, pictures, sentences with formulas, and closing sections.
     """
-    raws = _raw_paragraphs(Scanner(text, markup, title).run().split("\n"), markup)
-    if len(raws) > 1:  # a line in bold is a heading
-        raws = [raw for raw in raws if raw[:3] != "'''" or not _BOLD_LINE.fullmatch(raw)]
+    dropped = DroppedText() if dropped is None else dropped
+    scanned = Scanner(text, markup, title, timestamp, dropped).run().split("\n")
+    raws = _raw_paragraphs(scanned, markup, dropped)
+    if len(raws) > 1:
+        raws = [raw for raw in raws if not _is_bold_heading(raw, dropped)]
     counted = UnknownTemplates() if holes is None else holes
-    raws = [counted.remove_markers(raw) if HOLE in raw else raw for raw in raws]
-    cleaned = (clean_paragraph(raw, language=markup.language) for raw in raws)
+    language = markup.language
+    raws = [
+        counted.remove_markers(raw, dropped, language=language) if HOLE in raw else raw
+        for raw in raws
+    ]
+    cleaned = (clean_paragraph(raw, language=language, dropped=dropped) for raw in raws)
     return [paragraph for paragraph in cleaned if paragraph]
 
 
-def _raw_paragraphs(scanned: list[str], markup: WikiSettings) -> list[str]:
+def _is_bold_heading(raw: str, dropped: DroppedText) -> bool:
+    """Return whether a paragraph is a line in bold, which is a heading, and count it."""
+    if raw[:3] != "'''" or not _BOLD_LINE.fullmatch(raw):
+        return False
+    dropped.characters["heading"] += len(raw)
+    return True
+
+
+def _raw_paragraphs(scanned: list[str], markup: WikiSettings, dropped: DroppedText) -> list[str]:
     """Join lines of text to paragraphs, which other lines separate.
 
     A formula on a separate indented line belongs to the sentence that it interrupts: a mark joins
@@ -671,7 +724,7 @@ def _raw_paragraphs(scanned: list[str], markup: WikiSettings) -> list[str]:
     """
     raws: list[str] = []
     lines: list[str] = []
-    numbered = _numbered_lines(scanned)
+    numbered = _numbered_lines(scanned, markup)
 
     def flush() -> None:
         if lines:
@@ -679,40 +732,59 @@ def _raw_paragraphs(scanned: list[str], markup: WikiSettings) -> list[str]:
             lines.clear()
 
     for index, line in enumerate(scanned):
-        if index in numbered:
+        if not line or line.startswith("----"):
             flush()
-        elif line and line[0] not in _NO_TEXT and not line.startswith("----"):
+        elif line[0] not in _NO_TEXT and index not in numbered:
             if not lines and line[0].islower() and _ends_in_formula(raws):
                 lines.append(raws.pop())
             lines.append(line)
-        elif line and line[0] == ":" and FORMULA in line:
-            if not lines and _ends_open(raws):
-                lines.append(raws.pop())
-            if lines:
-                lines.append(DISPLAY)
-            flush()
-        elif len(lines) == 1 and line[:1] in {"*", "#"} and _is_title(lines[0], markup):
-            lines.clear()
         else:
+            if line[0] == ":" and FORMULA in line:
+                if not lines and _ends_open(raws):
+                    lines.append(raws.pop())
+                if lines:
+                    lines.append(DISPLAY)
+            elif len(lines) == 1 and line[0] in "*#" and _is_title(lines[0], markup):
+                dropped.characters["heading"] += len(lines.pop())
             flush()
+            dropped.characters["formula" if FORMULA in line else _line_reason(line)] += len(line)
     flush()
     return raws
 
 
-def _numbered_lines(scanned: list[str]) -> set[int]:
+def _line_reason(line: str) -> str:
+    """Return why a line that begins with a mark is dropped."""
+    return _LINE_REASONS.get(line[0], "list")
+
+
+def _numbered_lines(scanned: list[str], markup: WikiSettings) -> set[int]:
     """Return the indexes of lines of a list numbered by hand ("1. ...", "2. ..."), also with blank
-    lines between them."""
-    found: set[int] = set()
-    before, place = -1, -1
+    lines between them.
+
+    Most items of a list are no sentences. Paragraphs of prose may begin with a date or an ordinal.
+    """
+    listed: set[int] = set()
+    run: list[int] = []
+    last = 0
+
+    def end_run() -> None:
+        sentences = sum(_is_sentence(scanned[index], markup) for index in run)
+        if len(run) > 1 and 2 * sentences < len(run):
+            listed.update(run)
+        run.clear()
+
     for index, line in enumerate(scanned):
         if not line.strip():
             continue
         match = _NUMBER.match(line) if line[0] in "0123456789(" else None
-        number = int(match[1]) if match else -1
-        if match and number == before + 1 and before > 0:
-            found |= {place, index}
-        before, place = number, index
-    return found
+        number = int(match[1]) if match else 0
+        if run and number != last + 1:
+            end_run()
+        if number:
+            run.append(index)
+        last = number
+    end_run()
+    return listed
 
 
 def _ends_in_formula(raws: list[str]) -> bool:
@@ -730,8 +802,16 @@ def _ends_open(raws: list[str]) -> bool:
 def _is_title(line: str, markup: WikiSettings) -> bool:
     """Return whether a line directly above a list is its title rather than a sentence."""
     line = without_names(line).rstrip()
-    if line[-1:] in _SENTENCE_MARKS:
-        return False
+    return line[-1:] not in _SENTENCE_MARKS and _is_short(line, markup)
+
+
+def _is_sentence(line: str, markup: WikiSettings) -> bool:
+    """Return whether a line ends as a sentence and is longer than a title."""
+    line = without_names(line).rstrip(f" \t{DROPPED}")
+    return line[-1:] in _SENTENCE_MARKS and not _is_short(line, markup)
+
+
+def _is_short(line: str, markup: WikiSettings) -> bool:
     if markup.spaceless:
         return len(line) <= _MAX_TITLE_WIDTH
     return line.count(" ") < _MAX_TITLE_WORDS

@@ -118,15 +118,20 @@ class ErrorFiles:
 
     @contextlib.contextmanager
     def recording(self, item: Any) -> Iterator[None]:
-        """Write the error of the block to a file, and raise it."""
+        """Write the error of the block to a file, and raise it.
+
+        A block without an error deletes the file that an earlier try left.
+        """
+        fs, path = file_system(f"{self.url}-{item.number:09d}")
         try:
             yield
         except Exception as error:
             # The disk may be full: then only the runner has the text of the error.
             with contextlib.suppress(OSError):
-                fs, path = file_system(f"{self.url}-{item.number:09d}")
                 fs.pipe_file(path, json.dumps(_facts(error, item)).encode())
             raise
+        with contextlib.suppress(FileNotFoundError):
+            fs.rm_file(path)
 
     @contextlib.contextmanager
     def reraise(self, job: str) -> Iterator[None]:

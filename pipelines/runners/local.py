@@ -116,7 +116,7 @@ class WorkerPool:
             ) from error
 
     def _submit(self, pickled: bytes, argument: Any) -> Future[Any]:
-        with _hidden_main_module():
+        with hidden_main_module():
             return self._executor.submit(_call, pickled, argument)
 
     def close(self) -> None:
@@ -151,18 +151,23 @@ class _LogHandler(logging.Handler):
         logging.getLogger(record.name).handle(record)
 
 
+_main_lock = threading.Lock()
+
+
 @contextlib.contextmanager
-def _hidden_main_module() -> Iterator[None]:
+def hidden_main_module() -> Iterator[None]:
     """Keep processes that start in the block from importing the user's script again.
 
-    A script without `if __name__ == "__main__"` would start a second run in each worker.
+    A script without `if __name__ == "__main__"` would start a second run in each worker. The lock
+    keeps a thread from taking the placeholder of another thread for the script.
     """
-    main = sys.modules["__main__"]
-    sys.modules["__main__"] = types.ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main
+    with _main_lock:
+        main = sys.modules["__main__"]
+        sys.modules["__main__"] = types.ModuleType("__main__")
+        try:
+            yield
+        finally:
+            sys.modules["__main__"] = main
 
 
 # Pools of this process

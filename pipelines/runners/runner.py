@@ -100,8 +100,8 @@ def merge_flags(own: Sequence[str], options: Sequence[str]) -> tuple[str, ...]:
         name = flag.partition("=")[0]
         if name in flag_names(own):
             raise ConfigError(
-                f"{name} is set twice: in execution.beam_options ({flag}), and by a field of "
-                "execution. Leave one of them out"
+                f"execution.beam_options: expected no {name}, which a field of execution sets, got "
+                f"{flag}. Leave one of them out"
             )
         if name in ("--runner", "--job_name"):
             raise ConfigError(f"{flag} cannot be in execution.beam_options: bertloom sets {name}")

@@ -1,15 +1,12 @@
 """Read the members of .zip and .tar archives one by one, without unpacking them.
 
-Member names are not used as paths. Members are read in the order of the archive. A `problem` marks
-members that must not be read: an unsafe name, a link or device, an encrypted or oversized member,
-an unknown method. Concatenated tars (`cat a.tar b.tar`) are read completely, as with
-`tar --ignore-zeros`. A truncated or damaged archive is an error, also if `tarfile` would treat the
-damage as its end.
+Names of members are not used as paths, so none is unsafe. Members are read in the order of the
+archive. A `problem` marks members that must not be read: a link or device, an encrypted or
+oversized member, an unknown method. Concatenated tars (`cat a.tar b.tar`) are read completely, as
+with `tar --ignore-zeros`. A truncated or damaged archive is an error, also if `tarfile` would treat
+the damage as its end.
 
-A member of a .tar.gz, .bz2, .xz or .zst can only be read after unpacking all members before it. The
-first process that needs a part of such a tar creates a plain copy in the cache folder, other
-processes wait for it, and the job deletes it at its end. The name of the copy is the digest of the
-archive.
+A .tar.gz, .bz2, .xz or .zst is one stream, which only one worker can read.
 """
 
 from __future__ import annotations
@@ -17,27 +14,26 @@ from __future__ import annotations
 import bz2
 import contextlib
 import errno
+import functools
 import gzip
 import io
 import itertools
+import logging
 import lzma
 import stat
 import struct
 import tarfile
 import unicodedata
-import uuid
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from typing import IO, Any, Literal, NamedTuple
 
 import zstandard
 
-from pipelines.io.local_files import file_lock
 from pipelines.io.raw_files import open_file
 from pipelines.io.splits import SourceFile
-from pipelines.io.user_cache import CACHE_VARIABLE, cache_folder
+from pipelines.io.user_cache import cache_value, cached_value
 from schemas.errors import CorruptInputError
 
 TAR_SUFFIXES = (
@@ -45,7 +41,7 @@ TAR_SUFFIXES = (
 )
 ARCHIVE_SUFFIXES = (".zip", *TAR_SUFFIXES)
 
-Problem = Literal["", "unsafe-name", "not-a-file", "encrypted", "too-large", "unknown-method"]
+Problem = Literal["", "not-a-file", "encrypted", "too-large", "unknown-method"]
 
 _DAMAGE = (
     zipfile.BadZipFile,
@@ -61,6 +57,7 @@ _DAMAGE = (
     OSError,  # raised by bz2
 )
 _TAR_PLAIN = ".tar"
+_log = logging.getLogger(__name__)
 
 
 class Member(NamedTuple):
@@ -120,7 +117,7 @@ def is_archive(name: str) -> bool:
 
 
 def is_compressed_tar(name: str) -> bool:
-    """Return whether a member can only be read after unpacking the members before it."""
+    """Return whether a member can only be read after decompressing the members before it."""
     return is_archive(name) and not name.lower().endswith((".zip", _TAR_PLAIN))
 
 
@@ -138,26 +135,23 @@ def read_members(
     """Yield the members with a position in [start, end) and a stream of their unpacked bytes.
 
     The stream is None for a folder or a member with a problem, and is closed when the next member
-    is requested. A complete compressed tar is read as a stream; for parts of it one unpacked copy
-    is created per machine (`pipelines.sources.archives`).
+    is requested.
 
     Args:
         file: The archive. Its suffix decides the format.
         max_bytes: Maximum size of members that are opened.
-        start: 0 or the position of a member.
-        end: Position of a member; None for the end of the archive.
+        start: 0 or the position of a member. Must be 0 in a compressed tar.
+        end: Position of a member; None for the end of the archive, also of a compressed tar.
 
     Raises:
         CorruptInputError: The archive is truncated or damaged.
     """
     last = ""
-    is_part = start > 0 or end is not None
     source = open_file(file.uri)
     with contextlib.closing(source):
         try:
-            for member, stream in _members(
-                source, file, start=start, end=end, max_bytes=max_bytes, is_part=is_part
-            ):
+            members = _zip_members if file.name.lower().endswith(".zip") else _tar_members
+            for member, stream in members(source, file, start=start, end=end, max_bytes=max_bytes):
                 guarded = MemberStream(stream, uri=file.uri, name=member.name) if stream else None
                 yield member, guarded
                 last = member.name
@@ -174,43 +168,63 @@ def read_members(
             ) from error
 
 
-def _members(
-    source: IO[bytes],
-    file: SourceFile,
-    *,
-    start: int,
-    end: int | None,
-    max_bytes: int,
-    is_part: bool,
+class PlannedMember(NamedTuple):
+    """Entry of an archive before it is read."""
+
+    name: str
+    size: int
+    position: int
+
+
+@functools.lru_cache(maxsize=64)
+def list_members(file: SourceFile) -> tuple[PlannedMember, ...]:
+    """Return the files of an archive in order. Those of a compressed tar are cached, because it
+    must be decompressed to list them.
+
+    Raises:
+        CorruptInputError: The archive is truncated or damaged.
+    """
+    is_cached = is_compressed_tar(file.name)
+    known = cached_value("members", file.sha256) if is_cached else None
+    if known is None:
+        known = [
+            (member.name, member.size, member.position)
+            for member, _ in read_members(file, max_bytes=0)
+            if not member.is_folder
+        ]
+        if is_cached:
+            cache_value("members", file.sha256, known)
+    return tuple(PlannedMember(*member) for member in known)
+
+
+@functools.cache
+def warn_of_one_worker(uri: str) -> None:
+    """Warn that a large compressed tar is read by one worker."""
+    _log.warning("%s is read by one worker. Unpack it to read it in parallel", uri)
+
+
+def _tar_members(
+    source: IO[bytes], file: SourceFile, *, start: int, end: int | None, max_bytes: int
 ) -> Iterator[tuple[Member, IO[bytes] | None]]:
-    if file.name.lower().endswith(".zip"):
-        yield from _zip_members(source, file, start=start, end=end, max_bytes=max_bytes)
-        return
-    plain = not is_compressed_tar(file.name)
-    with contextlib.ExitStack() as stack:
-        stored = source
-        if not plain:
-            stored = stack.enter_context(
-                open_unpacked(file) if is_part else decompress_tar(source, name=file.name)
-            )
-        stream = not plain and not is_part
-        entries = read_entries(stored, start=start, end=end, is_stream=stream)
-        for entry, data in entries:
+    is_stream = is_compressed_tar(file.name)
+    with (
+        decompress_tar(source, name=file.name) if is_stream else contextlib.nullcontext(source)
+    ) as stored:
+        for entry, data in read_entries(stored, start=start, end=end, is_stream=is_stream):
             name, encoding = decoded_name(entry.name)
+            # A sparse file is not text, and its map can be invalid.
+            is_file = entry.isreg() and not entry.issparse()
             member = Member(
                 name=member_name(name),
                 size=entry.size,
                 position=entry.offset,
-                data_start=entry.offset_data if plain else 0,
-                data_end=entry.offset_data + entry.size if plain else file.size,
+                data_start=0 if is_stream else entry.offset_data,
+                data_end=file.size if is_stream else entry.offset_data + entry.size,
+                problem=_problem(is_file=is_file, size=entry.size, max_bytes=max_bytes),
                 is_folder=entry.isdir(),
                 name_encoding=encoding,
             )
-            # A sparse file is not text, and its map can be invalid.
-            regular = entry.isreg() and not entry.issparse()
-            problem = _problem(member.name, regular=regular, size=entry.size, max_bytes=max_bytes)
-            readable = not member.is_folder and not problem
-            yield member._replace(problem=problem), data() if readable else None
+            yield member, None if member.is_folder or member.problem else data()
 
 
 def _is_system_error(error: Exception) -> bool:
@@ -226,12 +240,8 @@ def _position(source: IO[bytes]) -> int:
         return 0
 
 
-def _problem(name: str, *, regular: bool, size: int, max_bytes: int) -> Problem:
-    parts = name.split("/")
-    drive = len(name) > 1 and name[1] == ":"
-    if not name or name.startswith("/") or drive or ".." in parts or "\0" in name:
-        return "unsafe-name"
-    if not regular:
+def _problem(*, is_file: bool, size: int, max_bytes: int) -> Problem:
+    if not is_file:
         return "not-a-file"
     return "too-large" if size > max_bytes else ""
 
@@ -279,14 +289,12 @@ def _zip_member(
     max_bytes: int,
 ) -> Member:
     kind = stat.S_IFMT(entry.external_attr >> 16)
-    name = member_name(entry.orig_filename)
-    problem = _problem(
-        name, regular=kind in (0, stat.S_IFREG), size=entry.file_size, max_bytes=max_bytes
-    )
+    is_file = kind in (0, stat.S_IFREG)
+    problem = _problem(is_file=is_file, size=entry.file_size, max_bytes=max_bytes)
     if not problem and entry.flag_bits & 0x1:
         problem = "encrypted"
     return Member(
-        name=name,
+        name=member_name(entry.orig_filename),
         size=entry.file_size,
         position=entry.header_offset,
         data_start=entry.header_offset,
@@ -398,9 +406,6 @@ class _StrictEntry(tarfile.TarInfo):
         return super()._proc_member(archive)  # type: ignore[misc]
 
 
-_CHUNK = 1 << 20
-
-
 @contextlib.contextmanager
 def decompress_tar(source: IO[bytes], *, name: str) -> Iterator[IO[bytes]]:
     """Open the unpacked tar as a stream. The suffix of `name` decides the compression."""
@@ -417,65 +422,3 @@ def decompress_tar(source: IO[bytes], *, name: str) -> Iterator[IO[bytes]]:
         opened = gzip.GzipFile(fileobj=source)
     with opened as stream:
         yield stream
-
-
-def open_unpacked(file: SourceFile) -> IO[bytes]:
-    """Open the unpacked copy of a compressed tar. Create the copy on first use.
-
-    Raises:
-        OSError: The copy cannot be written. The message names the setting for another folder.
-        EOFError, zlib.error, lzma.LZMAError, zstandard.ZstdError: The archive is damaged.
-    """
-    path = _copy_of(file)
-    while True:
-        try:
-            return path.open("rb")
-        except FileNotFoundError:
-            _make(file, path)  # again if another job deletes the copy before it is open
-
-
-def delete_unpacked(files: Iterable[SourceFile]) -> None:
-    """Delete the copies of these archives. Open readers are not affected."""
-    for file in files:
-        path = _copy_of(file)
-        for name in (path, _lock_of(path)):
-            name.unlink(missing_ok=True)
-
-
-def _copy_of(file: SourceFile) -> Path:
-    return cache_folder() / "unpacked" / f"{file.sha256}.tar"
-
-
-def _lock_of(path: Path) -> Path:
-    return path.with_suffix(".lock")
-
-
-def _make(file: SourceFile, path: Path) -> None:
-    try:
-        with file_lock(_lock_of(path)):
-            if not path.exists():
-                _unpack(file, path)
-    except OSError as error:
-        if error.errno is None:  # the archive is damaged
-            raise
-        raise OSError(
-            error.errno,
-            f"{error.strerror}: cannot unpack {file.uri} here; set ${CACHE_VARIABLE} to "
-            "another folder",
-            str(path),
-        ) from error
-
-
-def _unpack(file: SourceFile, path: Path) -> None:
-    part = path.with_name(f"{path.name}.{uuid.uuid4().hex[:12]}.partial")
-    try:
-        with (
-            open_file(file.uri) as source,
-            decompress_tar(source, name=file.name) as stream,
-            part.open("wb") as sink,
-        ):
-            while data := stream.read(_CHUNK):
-                sink.write(data)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)

@@ -2,36 +2,54 @@
 
 Files are plain, .gz, .bz2 or .zst, or members of a .zip or .tar archive (`books_large_p1.txt`).
 `lines_per_document` lines are a document, and a line that matches `document_start_pattern` starts
-one. Documents depend on the file only: a plain file is read once for planning, and split between
-documents.
+one. Documents depend on the file only. Plain files in UTF-8, and zip and plain tar archives, are
+split between documents or members; other files are one split.
 
 A line is a paragraph, so that sentences are not joined. The text is not changed: `did n't` and
 ``` `` ''``` are tokens of BookCorpus, and the paper's vocabulary was learned from them.
 
 Counters: `rows-in` (lines), `rows-kept`, `rows-dropped-` blank or undecodable; `documents-cut` and
-`raw-bytes`; in archives `files-ignored-not-text` and `files-ignored-` unsafe-name, ...
+`raw-bytes` (in UTF-8); `files-decoded-as-ENCODING` if it is not UTF-8; in archives
+`files-ignored-not-text` and `files-ignored-` encrypted, ...
 """
 
 from __future__ import annotations
 
 import collections
+import itertools
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from pipelines.counters import Count
-from pipelines.io.encodings import decode_text, normalise
-from pipelines.io.lines import (
-    COMPRESSED_SUFFIXES,
-    Line,
-    is_compressed,
-    read_lines,
-    stream_lines,
+from pipelines.io.encodings import UTF8, decode_utf8, normalise
+from pipelines.io.lines import COMPRESSED_SUFFIXES, Line, read_lines, stream_lines
+from pipelines.io.raw_files import Observers, expand_paths
+from pipelines.io.splits import (
+    MIN_SPLIT_BYTES,
+    RawDocument,
+    RecordTracker,
+    SourceFile,
+    Split,
+    split_bytes,
 )
-from pipelines.io.raw_files import describe_files, expand_paths
-from pipelines.io.splits import RawDocument, RecordTracker, SourceFile, Split, split_bytes
-from pipelines.sources.archives import ARCHIVE_SUFFIXES, is_archive, read_members
+from pipelines.sources.archives import (
+    ARCHIVE_SUFFIXES,
+    PlannedMember,
+    is_archive,
+    is_compressed_tar,
+    list_members,
+    read_members,
+    warn_of_one_worker,
+)
+from pipelines.sources.text_facts import (
+    DocumentStarts,
+    Encoding,
+    describe_texts,
+    encoding_fact,
+    plan_ranges,
+)
 from schemas.corpus_configs import BookCorpusSource
 from schemas.errors import ConfigError
 
@@ -48,19 +66,29 @@ def plan(config: BookCorpusSource) -> list[Split]:
         MissingInputError: A path has no .txt file and no archive.
         CorruptInputError: An archive is truncated or damaged.
     """
-    start_of_document(config)
+    step = config.target_split_bytes or MIN_SPLIT_BYTES
+    pattern = start_of_document(config)
+    starts_fact = f"documents of {config.lines_per_document} or {pattern} at multiples of {step}"
+
+    def observers(name: str) -> Observers:
+        if is_archive(name):
+            return {}
+        return {
+            encoding_fact(): lambda: Encoding(name),
+            starts_fact: lambda: _GroupsOfLines(step, config),
+        }
+
+    described = describe_texts(expand_paths(config.paths, suffixes=_SUFFIXES), observers)
+    target = split_bytes(config.target_split_bytes, [file for file, _ in described])
+    archives = {file: list_members(file) for file, _ in described if is_archive(file.name)}
+    times = collections.Counter(member.name for each in archives.values() for member in each)
     splits: list[Split] = []
-    files = describe_files(expand_paths(config.paths, suffixes=_SUFFIXES))
-    target = split_bytes(config.target_split_bytes, files)
-    archives = {file: _members_of(file) for file in files if is_archive(file.name)}
-    times = collections.Counter(name for members in archives.values() for _, name in members)
-    for file in files:
+    for file, facts in described:
         if file in archives:
-            splits.extend(_split_for_each(file, archives[file], times, config))
-        elif file.size and is_compressed(file):
-            splits.append(Split(config.name, file, 0, file.size, _detail(compressed=True)))
+            splits.extend(_plan_archive(file, archives[file], times, config))
         else:
-            splits.extend(_plan_plain(file, config, target_split_bytes=target))
+            starts = json.loads(facts[starts_fact])
+            splits.extend(plan_ranges(config.name, file, starts, step=step, target=target))
     return splits
 
 
@@ -104,59 +132,51 @@ def start_of_document(config: BookCorpusSource) -> re.Pattern[str] | None:
         ) from error
 
 
-def _detail(**values: bool | str) -> str:
-    return json.dumps(values, sort_keys=True)
+class _Numbering:
+    """Decides which lines begin a document."""
+
+    def __init__(self, config: BookCorpusSource) -> None:
+        self._length, self._pattern = config.lines_per_document, start_of_document(config)
+        self._number = 0  # of the line in its document
+
+    def begins_document(self, line: bytes) -> bool:
+        """Return whether the next line begins a document. Blank lines do not count."""
+        if not line.strip():
+            return False
+        begins = self._number in (0, self._length)
+        if not begins and self._pattern is not None:
+            begins = self._pattern.search(line.decode("utf-8", "replace")) is not None
+        self._number = 1 if begins else self._number + 1
+        return begins
 
 
-def _grouped(lines: Iterator[Line], config: BookCorpusSource) -> Iterator[tuple[bool, Line]]:
-    """Yield the lines that are not blank, and whether each begins a document."""
-    starts = start_of_document(config)
-    number = 0
-    for line in lines:
-        if not line.data.strip():
-            continue
-        first = number == 0 or number == config.lines_per_document
-        if not first and starts is not None:
-            first = starts.search(line.data.decode("utf-8", "replace")) is not None
-        number = 1 if first else number + 1
-        yield first, line
+class _GroupsOfLines(DocumentStarts):
+    def __init__(self, step: int, config: BookCorpusSource) -> None:
+        super().__init__(step)
+        self._numbering = _Numbering(config)
+
+    def begins_document(self, line: bytes) -> bool:
+        return self._numbering.begins_document(line)
 
 
-def _plan_plain(
-    file: SourceFile, config: BookCorpusSource, *, target_split_bytes: int
-) -> Iterator[Split]:
-    start = 0
-    for first, line in _grouped(read_lines(file), config):
-        if first and line.start - start >= target_split_bytes:
-            yield Split(config.name, file, start, line.start, _detail())
-            start = line.start
-    if start < file.size or not file.size:
-        yield Split(config.name, file, start, file.size, _detail())
-
-
-def _members_of(file: SourceFile) -> list[tuple[int, str]]:
-    """Return position and name of each member."""
-    return [
-        (member.position, member.name)
-        for member, _ in read_members(file, max_bytes=_MAX_MEMBER_BYTES)
-    ]
-
-
-def _split_for_each(
+def _plan_archive(
     file: SourceFile,
-    members: Sequence[tuple[int, str]],
+    members: Sequence[PlannedMember],
     times: Mapping[str, int],
     config: BookCorpusSource,
 ) -> Iterator[Split]:
-    if not members:
-        yield Split(config.name, file, 0, 0, _detail(archive=True))
-    # The last one ends after every position.
-    ends = [position for position, _ in members[1:]] + [members[-1][0] + 1] if members else []
-    for (start, name), end in zip(members, ends, strict=True):
-        # Ids contain the name of the member, and its position if several have the name.
-        named = {"name": f"{file.name}@{start}/{name}"} if times[name] > 1 else {}
-        alone = {"all": True} if len(members) == 1 else {}
-        yield Split(config.name, file, start, end, _detail(archive=True, **named, **alone))
+    """Yield a split for each member, or one for a compressed tar."""
+    # Ids contain the name of the member, and its position if several have the name.
+    repeated = sorted({member.name for member in members if times[member.name] > 1})
+    detail = json.dumps({"repeated": repeated})
+    starts = [member.position for member in members]
+    if is_compressed_tar(file.name) or len(starts) < 2:
+        if len(starts) > 1:
+            warn_of_one_worker(file.uri)
+        yield Split(config.name, file, 0, file.size, detail)
+        return
+    for start, end in itertools.pairwise([*starts, starts[-1] + 1]):
+        yield Split(config.name, file, start, end, detail)
 
 
 class _Found(NamedTuple):
@@ -168,40 +188,60 @@ class _Found(NamedTuple):
 
 
 def _found(split: Split, config: BookCorpusSource, count: Count) -> Iterator[_Found]:
-    detail = json.loads(split.detail)
-    if detail.get("archive"):
+    file = split.file
+    if is_archive(file.name):
         yield from _found_in_archive(split, config, count)
         return
-    compressed = bool(detail.get("compressed"))
-    lines = read_lines(split.file, start=split.start, end=None if compressed else split.end)
-    stored = (0, split.file.size) if compressed else None
-    for document in _joined(_grouped(_counted(lines, count), config)):
-        yield _Found(document, split.file.name, stored)
+    is_plain = file.encoding == UTF8
+    lines = read_lines(
+        file,
+        start=split.start,
+        end=split.end if is_plain else None,
+        on_encoding=_encoding_counter(count, file.name),
+    )
+    stored = None if is_plain else (0, file.size)
+    for document in _documents(_counted(lines, count), config):
+        yield _Found(document, file.name, stored)
 
 
 def _found_in_archive(split: Split, config: BookCorpusSource, count: Count) -> Iterator[_Found]:
-    detail = json.loads(split.detail)
-    part = {} if "all" in detail else {"start": split.start, "end": split.end}
-    for member, stream in read_members(split.file, max_bytes=_MAX_MEMBER_BYTES, **part):
+    file, repeated = split.file, json.loads(split.detail)["repeated"]
+    is_whole = (split.start, split.end) == (0, file.size)
+    end = None if is_whole else split.end
+    for member, stream in read_members(
+        file, max_bytes=_MAX_MEMBER_BYTES, start=split.start, end=end
+    ):
         if member.is_folder:
             continue
+        where = f"{member.name!r} of {file.name}"
         if member.problem or stream is None or not member.name.lower().endswith(".txt"):
-            example = f"{member.name!r} of {split.file.name}" if member.problem else ""
+            example = where if member.problem else ""
             count(f"files-ignored-{member.problem or 'not-text'}", example=example)
             continue
-        lines = stream_lines(stream, where=f"{split.file.uri}: {member.name}")
-        name, stored = detail.get("name", member.name), (member.data_start, member.data_end)
-        for document in _joined(_grouped(_counted(lines, count), config)):
-            yield _Found(document, name, stored)
+        is_repeated = member.name in repeated
+        name = f"{file.name}@{member.position}/{member.name}" if is_repeated else member.name
+        lines = stream_lines(
+            stream,
+            where=f"{file.uri}: {member.name}",
+            on_encoding=_encoding_counter(count, where),
+        )
+        for document in _documents(_counted(lines, count), config):
+            yield _Found(document, name, (member.data_start, member.data_end))
 
 
-def _joined(lines: Iterator[tuple[bool, Line]]) -> Iterator[list[Line]]:
-    document: list[Line] = []
-    for is_first, line in lines:
-        if is_first and document:
+def _encoding_counter(count: Count, where: str) -> Callable[[str], None]:
+    return lambda encoding: count(f"files-decoded-as-{encoding}", example=where)
+
+
+def _documents(lines: Iterable[Line], config: BookCorpusSource) -> Iterator[list[Line]]:
+    """Yield the lines of each document, without blank ones."""
+    numbering, document = _Numbering(config), list[Line]()
+    for line in lines:
+        if numbering.begins_document(line.data) and document:
             yield document
             document = []
-        document.append(line)
+        if line.data.strip():
+            document.append(line)
     if document:
         yield document
 
@@ -217,7 +257,7 @@ def _counted(lines: Iterator[Line], count: Count) -> Iterator[Line]:
 
 def _paragraphs(lines: list[Line], count: Count, *, name: str) -> Iterator[str]:
     for line in lines:
-        text = _decoded(line.data)
+        text = decode_utf8(line.data)
         if text is None:
             count("rows-dropped-undecodable", example=f"{name}, byte {line.start:,} of its text")
             continue
@@ -225,11 +265,3 @@ def _paragraphs(lines: list[Line], count: Count, *, name: str) -> Iterator[str]:
         count("rows-kept" if paragraph else "rows-dropped-blank")
         if paragraph:
             yield paragraph
-
-
-def _decoded(data: bytes) -> str | None:
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError:
-        decoded = decode_text(data)
-        return None if decoded is None else decoded.text

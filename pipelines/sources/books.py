@@ -6,21 +6,21 @@ Project Gutenberg's START and END marks. Files are grouped to splits in the orde
 archive. The id of a document is the file name without `.txt`, followed by a digest if several files
 have this name, and by `#2`, `#3`, ... for further books of a file.
 
-Counters: `books-in`, `books-kept`, `books-dropped-` unsafe-name, not-a-file, encrypted, too-large,
+Counters: `books-in`, `books-kept`, `books-dropped-` not-a-file, encrypted, too-large,
 unknown-method, empty, undecodable or no-prose; `book-words-in`, `book-words-kept`,
 `book-words-dropped-` license, front-matter, heading, list, note or ornament, of the raw text of
-decoded books (in scripts without spaces, two characters are a word);
-`books-decoded-as-ENCODING`, `books-unzipped` (a
-gzip file under a .txt name), `books-named-in-ENCODING` (where names are not UTF-8),
-`books-disambiguated-by-digest`, `files-ignored-not-text` (members of archives that are not named
-.txt), `raw-bytes`. In folders only .txt and .txt.gz files and archives are read.
+decoded books (in scripts without spaces, two characters are a word); `books-decoded-as-ENCODING`,
+`books-unzipped` (a gzip file under a .txt name), `books-named-in-ENCODING` (where names are not
+UTF-8), `books-disambiguated-by-digest`, `files-ignored-not-text` (members of archives that are not
+named .txt), `raw-bytes`. In folders only .txt and .txt.gz files and archives are read.
 """
 
 from __future__ import annotations
 
 import collections
-import functools
+import gzip
 import hashlib
+import io
 import itertools
 import json
 import re
@@ -30,7 +30,7 @@ from pathlib import PurePosixPath
 from typing import IO, TYPE_CHECKING, NamedTuple
 
 from pipelines.counters import Count
-from pipelines.io.encodings import DecodedText, decode_text
+from pipelines.io.encodings import UTF8, DecodedText, decode_text
 from pipelines.io.raw_files import describe_each, expand_paths, open_file
 from pipelines.io.splits import (
     RawDocument,
@@ -45,10 +45,14 @@ from pipelines.sources.archives import (
     ARCHIVE_SUFFIXES,
     Member,
     MemberStream,
+    PlannedMember,
     Problem,
     is_archive,
+    is_compressed_tar,
+    list_members,
     member_name,
     read_members,
+    warn_of_one_worker,
 )
 from schemas.corpus_configs import BooksSource
 
@@ -58,7 +62,7 @@ if TYPE_CHECKING:
 MAX_BOOK_BYTES = 64 << 20
 """Maximum size of a book, which must fit into memory. The longest novels have about 10 MB."""
 
-_TEXT_SUFFIXES = (".txt", ".TXT", ".txt.gz")
+_TEXT_SUFFIXES = (".txt", ".txt.gz")
 _BOOK_NUMBER = re.compile(r"#(\d{1,9})\Z")
 _GZIP = b"\x1f\x8b"
 _MAX_FILES = 4096  # maximum number of books in a group
@@ -81,11 +85,11 @@ def plan(config: BooksSource) -> list[Split]:
         CorruptInputError: An archive is truncated or damaged.
     """
     found = expand_paths(config.paths, suffixes=(*_TEXT_SUFFIXES, *ARCHIVE_SUFFIXES))
-    files = describe_each(found)
+    files = [described.file for described in describe_each(found)]
     loose = [file for file in files if not is_archive(file.name)]
-    archives = {file: _members_of(file) for file in files if is_archive(file.name)}
+    archives = {file: list_members(file) for file in files if is_archive(file.name)}
     times = collections.Counter(_stem(member_name(file.name)) for file in loose)
-    times.update(member.stem for members in archives.values() for member in members)
+    times.update(stem for members in archives.values() for stem in _stems(members))
     target = split_bytes(config.target_split_bytes, files)
     splits = _plan_loose(loose, config, times, target_split_bytes=target)
     for file, members in archives.items():
@@ -189,7 +193,8 @@ def _decode(data: bytes, count: Count, *, where: str) -> DecodedText | None:
     else:
         if data.startswith(_GZIP):
             count("books-unzipped")
-        count(f"books-decoded-as-{decoded.encoding}")
+        foreign = where if decoded.encoding != UTF8 else ""
+        count(f"books-decoded-as-{decoded.encoding}", example=foreign)
         return decoded
     count("books-in")
     count(f"books-dropped-{reason}", example=where)
@@ -256,12 +261,11 @@ def decode_book(data: bytes) -> DecodedText | None:
     Returns None if the bytes are not text, a damaged gzip file, or more than `MAX_BOOK_BYTES`.
     """
     if data.startswith(_GZIP):
-        unzip = zlib.decompressobj(31)
         try:
-            data = unzip.decompress(data, MAX_BOOK_BYTES)
-        except zlib.error:
+            data = gzip.GzipFile(fileobj=io.BytesIO(data)).read(MAX_BOOK_BYTES + 1)
+        except (OSError, EOFError, zlib.error):
             return None
-        if not unzip.eof:
+        if len(data) > MAX_BOOK_BYTES:
             return None
     return decode_text(data)
 
@@ -317,44 +321,33 @@ def _loose_entries(files: Iterable[SourceFile]) -> Iterator[_Entry]:
             yield _Entry(member, stream, file.sha256)
 
 
-class _PlannedMember(NamedTuple):
-    position: int
-    size: int
-    stem: str
-    """Name without suffix; "" if it is not text."""
-
-
-@functools.lru_cache(maxsize=64)
-def _members_of(file: SourceFile) -> tuple[_PlannedMember, ...]:
-    """Return the members of an archive. The cache key and the job share the result."""
-    return tuple(
-        _PlannedMember(
-            member.position, member.size, _stem(member.name) if _is_text(member.name) else ""
-        )
-        for member, _ in read_members(file, max_bytes=MAX_BOOK_BYTES)
-    )
+def _stems(members: Iterable[PlannedMember]) -> list[str]:
+    return [_stem(member.name) for member in members if _is_text(member.name)]
 
 
 def _splits_by_size(
     file: SourceFile,
-    members: Sequence[_PlannedMember],
+    members: Sequence[PlannedMember],
     config: BooksSource,
     times: Mapping[str, int],
     *,
     target_split_bytes: int,
 ) -> Iterator[Split]:
-    groups: list[list[_PlannedMember]] = [[]]
+    groups: list[list[PlannedMember]] = [[]]
     text = 0
     for member in members:
         if text >= target_split_bytes:
-            groups.append([])
+            if is_compressed_tar(file.name):
+                warn_of_one_worker(file.uri)
+            else:
+                groups.append([])
             text = 0
         groups[-1].append(member)
         text += member.size
     starts = [group[0].position if group else 0 for group in groups]
     last = max((member.position + member.size for member in members), default=0)
     for group, start, end in zip(groups, [0, *starts[1:]], [*starts[1:], last + 1], strict=True):
-        repeated = _repeated((member.stem for member in group if member.stem), times)
+        repeated = _repeated(_stems(group), times)
         detail = {"all": len(groups) == 1, "repeated": repeated}
         yield Split(config.name, file, start, end, json.dumps(detail))
 
@@ -366,7 +359,7 @@ def _archive_entries(split: Split, count: Count, *, is_all: bool) -> Iterator[_E
         start=split.start,
         end=None if is_all else split.end,
     ):
-        if member.is_folder and member.problem != "unsafe-name":
+        if member.is_folder:
             continue
         if not _is_text(member.name):
             count("files-ignored-not-text")

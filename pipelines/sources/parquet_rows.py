@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipelines.io.file_systems import SMALL_READ_AHEAD
 from pipelines.io.raw_files import open_file
 from pipelines.io.splits import SourceFile, Split
 from pipelines.sources.text_rows import TextRow, require_fields
@@ -27,7 +28,7 @@ def plan_parquet(
         InputError: A column is missing, or `text_column` has no text.
         CorruptInputError: The file is truncated or damaged.
     """
-    with open_file(file.uri) as source, _reading(file):
+    with open_file(file.uri, ahead=SMALL_READ_AHEAD) as source, _reading(file):
         parquet = pq.ParquetFile(source)
         require_fields(parquet.schema_arrow.names, file, config, what="column")
         kind = parquet.schema_arrow.field(config.text_column).type

@@ -6,40 +6,35 @@
 A blank line ends a paragraph. A line is a paragraph too, unless the lines are hard-wrapped
 (`pipelines.books.layout.join_wrapped_lines`).
 
-A document of more than `max_document_bytes` is split at the end of a line, or of a sentence. A .txt
-or .jsonl file compressed as .gz, .bz2 or .zst is one split. Plain files are split between
-documents, Parquet files between row groups. Small .txt and .jsonl files are grouped, to limit the
-number of shards; each is a separate raw file. Without an `id_column` the id of a document is the
-file name and its position: the offset of its first byte in the decompressed text, or the number of
-the row in a Parquet file. Ids do not depend on splits.
+A document of more than `max_document_bytes` is split at the end of a line, or of a sentence. Plain
+.txt and .jsonl files in UTF-8 are split between documents; one that is compressed (.gz, .bz2, .zst)
+or in another encoding is one split. Parquet files are split between row groups. Small .txt and
+.jsonl files are grouped, to limit the number of shards; each is a separate raw file. Without an
+`id_column` the id of a document is the file name and its position: the offset of its first byte in
+the decompressed text in UTF-8, or the number of the row in a Parquet file. Ids do not depend on
+splits.
 
 Counters: `rows-in`, `rows-kept`, `rows-dropped-` malformed-json, no-text, no-id, undecodable or
-lone-surrogate; `rows-decoded-as-ENCODING` if it is not UTF-8; `rows-cut` (at the maximum size; each
-part is a row), `files-without-blank-line` (long files, if blank lines end documents);
-`files-without-text` (of a group); `raw-bytes`.
+lone-surrogate; `files-decoded-as-ENCODING` if it is not UTF-8; `rows-cut` (at the maximum size;
+each part is a row), `files-without-blank-line` (long files, if blank lines end documents);
+`files-without-text` (of a group); `raw-bytes` (of the text in UTF-8).
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from pipelines.books.layout import join_wrapped_lines
 from pipelines.counters import Count
-from pipelines.io.encodings import decode_text, normalise
-from pipelines.io.lines import (
-    COMPRESSED_SUFFIXES,
-    Line,
-    is_compressed,
-    last_sentence_end,
-    read_lines,
-)
-from pipelines.io.raw_files import describe_files, expand_paths
+from pipelines.io.encodings import UTF8, decode_utf8, normalise
+from pipelines.io.lines import COMPRESSED_SUFFIXES, Line, last_sentence_end, read_lines
+from pipelines.io.raw_files import Observer, Observers, expand_paths
 from pipelines.io.splits import (
     MAX_SPLIT_BYTES,
+    MIN_SPLIT_BYTES,
     RawDocument,
     RecordTracker,
     SourceFile,
@@ -47,6 +42,15 @@ from pipelines.io.splits import (
     files_of_group,
     split_bytes,
     split_of_group,
+)
+from pipelines.sources.text_facts import (
+    Encoding,
+    RowKeys,
+    SeparatedDocuments,
+    describe_texts,
+    encoding_fact,
+    parse_row,
+    plan_ranges,
 )
 from pipelines.sources.text_rows import TextRow, require_fields
 from schemas.corpus_configs import TextSource
@@ -56,7 +60,6 @@ _SUFFIXES = (
     *_PARQUET,
     *(name + end for name in (*_TXT, *_JSONL) for end in ("", *COMPRESSED_SUFFIXES)),
 )
-_PROBED_ROWS = 100
 _SENTENCE_ENDS = tuple(
     (mark + quote).encode() for mark in ".!?…。।" for quote in ("", '"', "'", "”", ")", "」")
 )
@@ -81,26 +84,50 @@ def plan(config: TextSource) -> list[Split]:
             column has no text.
         CorruptInputError: A Parquet file is truncated or damaged.
     """
+    step = config.target_split_bytes or MIN_SPLIT_BYTES
     splits, small = list[Split](), list[SourceFile]()
-    files = describe_files(expand_paths(config.paths, suffixes=_SUFFIXES))
-    target = split_bytes(config.target_split_bytes, files)
+    described = describe_texts(
+        expand_paths(config.paths, suffixes=_SUFFIXES), lambda name: _observers(name, config, step)
+    )
+    target = split_bytes(config.target_split_bytes, [file for file, _ in described])
     grouping = config.target_split_bytes or MAX_SPLIT_BYTES
-    for file in files:
+    for file, facts in described:
         if _form(file.name) == "parquet":
             splits.extend(_parquet().plan_parquet(file, config, target_split_bytes=target))
             continue
-        if _form(file.name) == "jsonl":
-            _check_keys(file, config)
+        if keys := json.loads(facts.get(_KEYS, "[]")):
+            require_fields(keys, file, config, what="key")
         if file.size < grouping // _SMALL:
             small.append(file)
-        else:
-            splits.extend(_plan_lines(file, config, target_split_bytes=target))
+            continue
+        starts = json.loads(facts.get(_starts_fact(file.name, config, step), "[]"))
+        splits.extend(plan_ranges(config.name, file, starts, step=step, target=target))
     for group in _groups(small, most_bytes=grouping // _GROUP):
-        if len(group) == 1:
-            splits.extend(_plan_lines(group[0], config, target_split_bytes=target))
-        else:
-            splits.append(split_of_group(config.name, group))
+        is_one = len(group) == 1
+        splits.append(_whole(group[0], config) if is_one else split_of_group(config.name, group))
     return splits
+
+
+_KEYS = "keys of first rows"
+
+
+def _observers(name: str, config: TextSource, step: int) -> Observers:
+    form = _form(name)
+    if form == "parquet":
+        return {}
+    observers: dict[str, Callable[[], Observer]] = {encoding_fact(): lambda: Encoding(name)}
+    if fact := _starts_fact(name, config, step):
+        is_separated = form == "txt" and config.document_delimiter == "blank-line"
+        observers[fact] = lambda: SeparatedDocuments(step, needs_blank_line=is_separated)
+    if form == "jsonl":
+        observers[_KEYS] = lambda: RowKeys(name)
+    return observers
+
+
+def _starts_fact(name: str, config: TextSource, step: int) -> str:
+    """Return the name of the fact where documents start; "" if the file is one document."""
+    delimiter = config.document_delimiter if _form(name) == "txt" else "line"
+    return "" if delimiter == "file" else f"documents of {delimiter} at multiples of {step}"
 
 
 def read(
@@ -140,19 +167,24 @@ def _rows_of_group(
 
 
 def _rows_of(split: Split, config: TextSource, count: Count) -> Iterator[TextRow]:
-    form = _form(split.file.name)
+    file = split.file
+    form = _form(file.name)
     if form == "parquet":
         yield from _parquet().parquet_rows(split, config)
         return
-    end = None if split.detail else split.end
-    longest = config.max_document_bytes if form == "txt" else 0
-    lines = read_lines(split.file, start=split.start, end=end, longest=longest)
-    found = (
-        _json_rows(lines, split.file, config, count)
+    lines = read_lines(
+        file,
+        start=split.start,
+        end=split.end if file.encoding == UTF8 else None,
+        longest=config.max_document_bytes if form == "txt" else 0,
+        on_encoding=lambda name: count(f"files-decoded-as-{name}", example=file.name),
+    )
+    rows = (
+        _json_rows(lines, file, config, count)
         if form == "jsonl"
         else _text_rows(lines, split, config, count)
     )
-    yield from _as_stored(found, split)
+    yield from _as_stored(rows, split)
 
 
 def _parquet() -> Any:
@@ -173,11 +205,6 @@ def _form(name: str) -> str:
 def _parts(row: TextRow, config: TextSource, count: Count) -> Iterator[TextRow]:
     """Yield a row of a table, cut where it is too long. Lines of a file are cut already."""
     text = row.text
-    if isinstance(text, bytes) and len(text) > config.max_document_bytes:
-        decoded = decode_text(text)
-        if decoded is not None:
-            count(f"rows-decoded-as-{decoded.encoding}")
-            text = decoded.text
     if not isinstance(text, str) or len(text) * 4 <= config.max_document_bytes:
         yield row
         return
@@ -203,13 +230,10 @@ def _document(
     text = row.text
     if isinstance(text, bytes):
         count("raw-bytes", len(text))
-        decoded = decode_text(text)
-        if decoded is None:
+        text = decode_utf8(text)
+        if text is None:
             count("rows-dropped-undecodable", example=where)
             return None
-        if decoded.encoding != "utf-8":
-            count(f"rows-decoded-as-{decoded.encoding}", example=where)
-        text = decoded.text
     paragraphs = join_wrapped_lines(normalise(text)) if isinstance(text, str) else []
     if not paragraphs:
         count("rows-dropped-no-text", example=where)
@@ -248,8 +272,8 @@ def _has_surrogate(text: str) -> bool:
 
 def _as_stored(rows: Iterator[TextRow], split: Split) -> Iterator[TextRow]:
     for row in rows:
-        # In a compressed file only the file has a stored position.
-        yield row._replace(byte_start=0, byte_end=split.file.size) if split.detail else row
+        is_stored = split.file.encoding == UTF8  # otherwise offsets are not those in the file
+        yield row if is_stored else row._replace(byte_start=0, byte_end=split.file.size)
 
 
 def _text_rows(
@@ -288,7 +312,7 @@ def _text_rows(
             document, size, goes_on = [], 0, True
     if document:
         yield _text_row(document)
-    is_all = bool(split.detail) or (split.start, split.end) == (0, split.file.size)
+    is_all = (split.start, split.end) == (0, split.file.size)
     if config.document_delimiter == "blank-line" and texts == 1 and is_all and size > _LONG_TEXT:
         count("files-without-blank-line", example=split.file.name)
 
@@ -319,7 +343,7 @@ def _json_rows(
         if not line.data.strip():
             continue
         count("raw-bytes", len(line.data))
-        row = _parsed(line.data)
+        row = parse_row(line.data)
         if row is None:
             count("rows-in")
             count("rows-dropped-malformed-json", example=_place(file, line))
@@ -328,30 +352,6 @@ def _json_rows(
         identifier = None if config.id_column is None else row.get(config.id_column)
         title = None if config.title_column is None else row.get(config.title_column)
         yield TextRow(text, identifier, title, line.start, line.start, line.end)
-
-
-def _parsed(data: bytes) -> dict[str, Any] | None:
-    try:
-        row = json.loads(data)
-    except (ValueError, RecursionError):
-        return None
-    return row if isinstance(row, dict) else None
-
-
-def _check_keys(file: SourceFile, config: TextSource) -> None:
-    """Refuse a file none of whose first rows has the keys."""
-    keys: dict[str, None] = {}
-    rows = 0
-    with contextlib.closing(read_lines(file)) as lines:
-        for line in lines:
-            row = _parsed(line.data) if line.data.strip() else None
-            if row is not None:
-                keys.update(dict.fromkeys(row))
-                rows += 1
-            if rows == _PROBED_ROWS:
-                break
-    if rows:
-        require_fields(list(keys), file, config, what="key")
 
 
 def _groups(files: Iterable[SourceFile], *, most_bytes: int) -> Iterator[list[SourceFile]]:
@@ -378,38 +378,4 @@ def _ends_group(name: str) -> bool:
 
 def _whole(file: SourceFile, config: TextSource) -> Split:
     """Return a split of a whole file."""
-    is_stream = file.size == 0 or is_compressed(file)
-    detail = json.dumps({"compressed": True}) if is_stream else ""
-    return Split(config.name, file, 0, file.size, detail)
-
-
-def _plan_lines(
-    file: SourceFile, config: TextSource, *, target_split_bytes: int
-) -> Iterator[Split]:
-    whole = _whole(file, config)
-    if whole.detail:
-        yield whole
-        return
-    start = 0
-    while start < file.size:
-        end = _next_document(file, start + target_split_bytes, config)
-        yield Split(config.name, file, start, end)
-        start = end
-
-
-def _next_document(file: SourceFile, offset: int, config: TextSource) -> int:
-    """Return the start of the first document at or after `offset`."""
-    is_text = _form(file.name) == "txt"
-    if offset >= file.size or (is_text and config.document_delimiter == "file"):
-        return file.size
-    ended = not is_text or config.document_delimiter == "line"
-    longest = config.max_document_bytes if is_text else 0
-    within = True  # the text from `offset` to the next line end may be the rest of a line
-    with contextlib.closing(read_lines(file, start=offset, longest=longest)) as lines:
-        for line in lines:
-            if not within and not line.data.strip():
-                ended = True
-            elif not within and ended:
-                return line.start
-            within = line.is_truncated
-    return file.size
+    return Split(config.name, file, 0, file.size)

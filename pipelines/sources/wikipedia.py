@@ -9,7 +9,9 @@ empty or no-text-left; `xml-bytes` (decompressed) and `raw-bytes` (stored); if n
 `revisions-superseded`, `streams-dropped-corrupt` and `files-truncated`. Of the pages kept:
 `templates-unknown` (templates within a sentence whose text is missing), `templates-dropped` (those
 that show no text, and pronunciations in brackets), the most frequent ones of a split as
-`template-unknown:NAME` and `template-dropped:NAME`, and `sentences-dropped-unknown-template`.
+`template-unknown:NAME` and `template-dropped:NAME`. Text that is dropped within pages:
+`sentences-dropped-` formula, code or unknown-template, and `characters-dropped-` the same or table,
+list, heading, caption, reference, template or closing-section (`pipelines.mediawiki.dropped_text`).
 """
 
 from __future__ import annotations
@@ -128,8 +130,10 @@ def read(
             before the damage cannot be verified.
     """
     # lazy: `plan` does not need them
+    from pipelines.mediawiki.dropped_text import DroppedText
     from pipelines.mediawiki.pages import (
         clean_page,
+        count_dropped,
         count_holes,
         count_names,
         drop_reason,
@@ -144,6 +148,7 @@ def read(
     count("raw-bytes", split.end - split.start)
     drop_sentences = config.on_unknown_template == "drop-sentence"
     holes = UnknownTemplates(drop_sentences=drop_sentences, names=reading.names)
+    dropped = DroppedText()
     last_whole = ""
     for item in reading.records(_pages(split, detail, count), file=split.file):
         if isinstance(item, Damage):
@@ -156,12 +161,13 @@ def read(
         if item.revisions > 1:
             count("revisions-superseded", item.revisions - 1)
         reason = drop_reason(item, namespaces=config.namespaces, names=detail.namespaces)
-        document = (
-            None
-            if reason
-            else clean_page(item, markup, source=split.source, holes=holes, site=detail.site)
-        )
+        document = None
+        if not reason:
+            document = clean_page(
+                item, markup, source=split.source, holes=holes, dropped=dropped, site=detail.site
+            )
         count_holes(holes, count)
+        count_dropped(dropped, count)
         if document is None:
             example = page_example(item, site=detail.site)
             count(f"pages-dropped-{reason or 'no-text-left'}", example=example)
@@ -172,26 +178,22 @@ def read(
 
 
 def _find_dumps(config: WikipediaSource) -> list[tuple[str, str]]:
-    found: dict[str, str] = {}
-    for path in config.paths:
-        files = expand_paths([path])
-        is_named = len(files) == 1 and path.replace("\\", "/").endswith(files[0][1])
-        dumps = [(uri, name) for uri, name in files if _is_dump(name, is_named=is_named)]
-        if not dumps:
-            shown = ", ".join(name for _, name in files[:8])
-            raise MissingInputError(
-                f"{path}: expected dumps, *.xml or *.xml.bz2, .gz or .zst, found {shown}. "
-                "Correct the path, or name the file itself"
-            )
-        for uri, name in dumps:
-            found.setdefault(uri, name)
-    return sorted(found.items(), key=lambda pair: (pair[1], pair[0]))
+    def is_companion(name: str) -> bool:
+        return is_index(name) or is_checksum_list(name)
 
-
-def _is_dump(name: str, *, is_named: bool) -> bool:
-    if is_index(name) or is_checksum_list(name):
-        return False
-    return is_named or _DUMP.search(name) is not None
+    found = expand_paths(
+        config.paths,
+        suffixes=(".xml", ".xml.bz2", ".xml.gz", ".xml.zst"),
+        selects=lambda name: _DUMP.search(name) is not None and not is_companion(name),
+        is_companion=is_companion,
+    )
+    dumps = [(uri, name) for uri, name in found if not is_companion(name)]
+    if not dumps:
+        raise MissingInputError(
+            f"{', '.join(config.paths)}: expected dumps, *.xml or *.xml.bz2, .gz or .zst, got "
+            f"{', '.join(name for _, name in found)}. Correct the path"
+        )
+    return dumps
 
 
 def _describe(files: list[tuple[str, str]], config: WikipediaSource) -> list[SourceFile]:

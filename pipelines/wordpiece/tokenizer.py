@@ -18,7 +18,7 @@ import itertools
 import json
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Self, TypeAlias
+from typing import Any, Self, TypeAlias, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 
 from pipelines.arrays import TokenIds, flat_lists, with_room
 from pipelines.io.stage_inputs import InputFile
+from pipelines.wordpiece.text_rules import TextRules, get_text_rules
 from pipelines.wordpiece.vocab_files import (
     CLS,
     CONTINUATION,
@@ -48,10 +49,13 @@ BATCH_BYTES = 4 << 20
 _CONTEXT_DEPENDENT = "\0"  # unused otherwise: the normalizer drops U+0000
 
 
-def bert_normalizer(*, lowercase: bool) -> normalizers.Normalizer:
+def bert_normalizer(**rules: Unpack[TextRules]) -> normalizers.Normalizer:
     """Return BERT's normalizer: cleaning, spaces around CJK characters, optional lower case."""
     return normalizers.BertNormalizer(
-        clean_text=True, handle_chinese_chars=True, strip_accents=None, lowercase=lowercase
+        clean_text=True,
+        handle_chinese_chars=rules.get("tokenize_chinese_chars", True),
+        strip_accents=rules.get("strip_accents"),
+        lowercase=rules["lowercase"],
     )
 
 
@@ -64,12 +68,12 @@ class FastPreTokenizer:
     """Splits text into the same words as `BertNormalizer` and `BertPreTokenizer`.
 
     Args:
-        lowercase: True: lowercase and strip accents (uncased). False: neither (cased).
+        rules: Rules of the normalizer. `lowercase` alone: True: lowercase and strip accents
+            (uncased). False: neither (cased).
     """
 
-    def __init__(self, *, lowercase: bool) -> None:
-        self.lowercase = lowercase
-        self._table = _CharacterTable(lowercase=lowercase)
+    def __init__(self, **rules: Unpack[TextRules]) -> None:
+        self._table = _CharacterTable(**rules)
         self._ascii_lines = {code: self._table[code] for code in range(128)} | {10: "\n"}
 
     def words(self, text: str) -> list[str]:
@@ -94,18 +98,18 @@ class FastPreTokenizer:
 
 
 @functools.cache
-def shared_pre_tokenizer(*, lowercase: bool) -> FastPreTokenizer:
+def shared_pre_tokenizer(**rules: Unpack[TextRules]) -> FastPreTokenizer:
     """Return a shared pre-tokenizer, whose table of characters grows with use."""
-    return FastPreTokenizer(lowercase=lowercase)
+    return FastPreTokenizer(**rules)
 
 
 class _CharacterTable(dict[int, str]):
     """Table for `str.translate`, filled on demand, with spaces around punctuation."""
 
-    def __init__(self, *, lowercase: bool) -> None:
+    def __init__(self, **rules: Unpack[TextRules]) -> None:
         super().__init__()
-        self._lowercase = lowercase
-        self._normalizer = bert_normalizer(lowercase=lowercase)
+        self._strips_accents = rules.get("strip_accents", rules["lowercase"])
+        self._normalizer = bert_normalizer(**rules)
         self._pre_tokenizer = bert_pre_tokenizer()
 
     def __missing__(self, code_point: int) -> str:
@@ -119,7 +123,7 @@ class _CharacterTable(dict[int, str]):
 
     def _replacement(self, character: str) -> str:
         normalized = self._normalizer.normalize_str(character)
-        if self._lowercase and _can_be_reordered(character, normalized):
+        if self._strips_accents and _can_be_reordered(character, normalized):
             return _CONTEXT_DEPENDENT
         return "".join(self._spaced(part) for part in normalized)
 
@@ -262,12 +266,14 @@ class WordPieceTokenizer:
 
     Args:
         vocab: Tokens by id.
-        lowercase: Whether the vocabulary is uncased (lowercase without accents).
         word_cache_size: Maximum number of cached chunks, about 200 bytes each. The cache is emptied
             if the next batch does not fit. Ids do not depend on it.
+        rules: Rules of the normalizer: `lowercase`, whether the vocabulary is uncased (lowercase
+            without accents), and `strip_accents` and `tokenize_chinese_chars`, see `TextRules`.
 
     Attributes:
         vocab, vocab_size: Tokens and their number.
+        rules, lowercase: Rules of the normalizer without defaults, and one of them.
         pad_id, unk_id, cls_id, sep_id, mask_id: Ids of [PAD], [UNK], [CLS], [SEP] and [MASK].
         is_continuation: bool of shape (vocab_size,), true for tokens inside a word (##).
         id_type: NumPy type of ids: uint16 up to 65,536 tokens, uint32 above.
@@ -277,12 +283,17 @@ class WordPieceTokenizer:
     """
 
     def __init__(
-        self, vocab: Sequence[str], *, lowercase: bool, word_cache_size: int = 1 << 20
+        self,
+        vocab: Sequence[str],
+        *,
+        word_cache_size: int = 1 << 20,
+        **rules: Unpack[TextRules],
     ) -> None:
         self.vocab = tuple(vocab)
         check_vocab(self.vocab)
         self.vocab_size = len(self.vocab)
-        self.lowercase = lowercase
+        self.rules = get_text_rules(rules)
+        self.lowercase = rules["lowercase"]
         self.word_cache_size = word_cache_size
         self.id_type: np.dtype[Any] = np.dtype(str(token_type(self.vocab_size)))
         self.is_continuation = np.array([piece.startswith(CONTINUATION) for piece in self.vocab])
@@ -290,13 +301,17 @@ class WordPieceTokenizer:
         self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (
             self._id_of[token] for token in SPECIAL_TOKENS
         )
-        self._splitter = shared_pre_tokenizer(lowercase=lowercase)
+        self._splitter = shared_pre_tokenizer(**self.rules)
         self._word_ids = _WordIds(_model(self.vocab))
         self._chunks = ChunkCache(self._encode, self.id_type, max_chunks=word_cache_size)
 
     @classmethod
     def from_vocab_file(
-        cls, file: str | InputFile, *, lowercase: bool, word_cache_size: int = 1 << 20
+        cls,
+        file: str | InputFile,
+        *,
+        word_cache_size: int = 1 << 20,
+        **rules: Unpack[TextRules],
     ) -> Self:
         """Create a tokenizer from a vocab.txt, see `read_vocab`.
 
@@ -304,7 +319,7 @@ class WordPieceTokenizer:
             VocabularyError: The file is missing or is not a vocabulary. The message names the line.
             ArtifactCorruptError: The file does not match the manifest.
         """
-        return cls(read_vocab(file), lowercase=lowercase, word_cache_size=word_cache_size)
+        return cls(read_vocab(file), word_cache_size=word_cache_size, **rules)
 
     def encode_sentences(self, sentences: Sentences) -> tuple[TokenIds, npt.NDArray[np.uint32]]:
         """Encode sentences. Batches of some megabytes are fastest.
@@ -374,16 +389,16 @@ def _model(vocab: Sequence[str]) -> models.WordPiece:
     )
 
 
-def bert_tokenizer(vocab: Sequence[str], *, lowercase: bool) -> Tokenizer:
+def bert_tokenizer(vocab: Sequence[str], **rules: Unpack[TextRules]) -> Tokenizer:
     """Return the `tokenizers` tokenizer with the ids of `WordPieceTokenizer`."""
     tokenizer = Tokenizer(_model(vocab))
-    tokenizer.normalizer = bert_normalizer(lowercase=lowercase)
+    tokenizer.normalizer = bert_normalizer(**rules)
     tokenizer.pre_tokenizer = bert_pre_tokenizer()
     tokenizer.decoder = decoders.WordPiece(prefix=CONTINUATION)
     return tokenizer
 
 
-def tokenizer_json(vocab: Sequence[str], *, lowercase: bool) -> str:
+def tokenizer_json(vocab: Sequence[str], **rules: Unpack[TextRules]) -> str:
     """Return a tokenizer.json for `tokenizers` and `transformers`.
 
     It has the five special tokens and encodes pairs as `[CLS] A [SEP] B [SEP]`, as fine-tuning code
@@ -393,7 +408,7 @@ def tokenizer_json(vocab: Sequence[str], *, lowercase: bool) -> str:
         VocabularyError: See `WordPieceTokenizer`.
     """
     check_vocab(vocab)
-    tokenizer = bert_tokenizer(vocab, lowercase=lowercase)
+    tokenizer = bert_tokenizer(vocab, **rules)
     tokenizer.add_special_tokens(list(SPECIAL_TOKENS))
     tokenizer.post_processor = processors.TemplateProcessing(
         single=f"{CLS}:0 $A:0 {SEP}:0",
@@ -403,16 +418,18 @@ def tokenizer_json(vocab: Sequence[str], *, lowercase: bool) -> str:
     return str(tokenizer.to_str(pretty=False))
 
 
-def tokenizer_config_json(*, lowercase: bool) -> str:
+def tokenizer_config_json(**rules: Unpack[TextRules]) -> str:
     """Return the tokenizer_config.json that `transformers.AutoTokenizer` needs.
 
     Its class uses the tokenizer.json unchanged. `BertTokenizerFast` of transformers 5 encodes words
     of more than 100 characters, instead of 200, as [UNK].
     """
     named = zip(("pad", "unk", "cls", "sep", "mask"), SPECIAL_TOKENS, strict=True)
+    lowercase, others = rules["lowercase"], {k: v for k, v in rules.items() if k != "lowercase"}
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "do_lower_case": lowercase,
+        **others,
         "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
         "model_max_length": 512,  # paper A.2
         **{f"{name}_token": token for name, token in named},

@@ -5,18 +5,14 @@ This module loads quickly, because `bertloom plan` uses it.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Sequence
 from typing import Literal, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from pipelines.io.file_systems import file_system
 from pipelines.io.raw_files import read_small_file
 from pipelines.io.stage_inputs import InputFile
-from schemas.corpus_configs import VocabularyConfig
 from schemas.errors import VocabularyError
-from schemas.manifest import RawInput
 from schemas.redaction import public_address
 
 PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -46,7 +42,7 @@ def read_vocab(file: str | InputFile) -> list[str]:
     if isinstance(file, str) and is_tokenizer_json(file):
         return _read_tokenizer_vocab(file)
     uri = file.url if isinstance(file, InputFile) else file
-    content = file.read() if isinstance(file, InputFile) else _read(uri, VOCAB_FILE)
+    content = file.read() if isinstance(file, InputFile) else read_bytes(uri, kind=VOCAB_FILE)
     try:
         text = content.decode()
     except UnicodeDecodeError as error:
@@ -69,37 +65,71 @@ def is_tokenizer_json(url: str) -> bool:
     return public_address(url).endswith(".json")
 
 
-def read_lowercase(url: str) -> bool:
-    """Return whether the vocabulary of a tokenizer.json is uncased.
-
-    Raises:
-        VocabularyError: The tokenizer changes text in another way than BERT's.
-    """
-    normalizer = _read_tokenizer(url, _TextRules).normalizer
-    if normalizer.strip_accents not in (None, normalizer.lowercase):
-        raise VocabularyError(
-            f"{url}: normalizer.strip_accents: expected {normalizer.lowercase}, as lowercase, got "
-            f"{normalizer.strip_accents}. Start from a checkpoint with BERT's own tokenizer."
-        )
-    return normalizer.lowercase
+def neighbor_url(url: str, name: str) -> str:
+    """Return the URL of another file in the folder of a file. "": a signed URL has no neighbors."""
+    inner, chained, outer = url.partition("::")
+    folder, slash, _ = inner.rpartition("/")
+    return "" if "://" in url and "?" in url else f"{folder}{slash}{name}{chained}{outer}"
 
 
-def _read(url: str, kind: str) -> bytes:
-    """Return the bytes of a file.
+def read_bytes(url: str, *, kind: str) -> bytes:
+    """Return the bytes of a file of a tokenizer.
 
     Raises:
         VocabularyError: The file is missing, or cannot be read.
         InputError: The server cannot be reached, or the protocol is not known.
     """
+    content = read_if_exists(url, kind=kind)
+    if content is None:
+        raise VocabularyError(
+            f"{url}: expected a {kind}, found no file there.{_name_tokenizer_json(url)} Check the "
+            "path."
+        )
+    return content
+
+
+def read_if_exists(url: str, *, kind: str) -> bytes | None:
+    """Return the bytes of a file of a tokenizer. None: there is no such file.
+
+    Raises:
+        VocabularyError: The file cannot be read.
+        InputError: The server cannot be reached, or the protocol is not known.
+    """
     try:
         return read_small_file(url)
-    except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
-        raise VocabularyError(
-            f"{url}: expected a {kind}, found no file there. Check the path."
-        ) from error
+    except (FileNotFoundError, NotADirectoryError):
+        return None
     except OSError as error:
         raise VocabularyError(
             f"{url}: expected a {kind} that can be read, got {error}. Check your rights."
+        ) from error
+
+
+def _name_tokenizer_json(url: str) -> str:
+    """Return a hint to the tokenizer.json beside a missing vocab.txt, or ""."""
+    other = "" if is_tokenizer_json(url) else neighbor_url(url, TOKENIZER_FILE)
+    if not other or read_if_exists(other, kind=TOKENIZER_FILE) is None:
+        return ""
+    return f" The folder has a {TOKENIZER_FILE} instead: use {other}."
+
+
+Parts = TypeVar("Parts", bound=BaseModel)
+
+
+def parse_parts(content: bytes, parts: type[Parts], *, url: str) -> Parts:
+    """Parse parts of a JSON file of a tokenizer.
+
+    Raises:
+        VocabularyError: A part is not that of BERT's tokenizer.
+    """
+    try:
+        return parts.model_validate_json(content)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"])) or "JSON"
+        raise VocabularyError(
+            f"{url}: {where}: {first['msg']}, got {first['input']!r:.60}. Start from a checkpoint "
+            "with BERT's own tokenizer, or download the file again."
         ) from error
 
 
@@ -123,48 +153,10 @@ class _Vocabulary(BaseModel):
     added_tokens: tuple[_AddedToken, ...] | None = ()
 
 
-class _Normalizer(BaseModel):
-    type: Literal["BertNormalizer"]
-    lowercase: bool
-    strip_accents: bool | None = None
-    clean_text: Literal[True]
-    handle_chinese_chars: Literal[True]
-
-
-class _PreTokenizer(BaseModel):
-    type: Literal["BertPreTokenizer"]
-
-
-class _TextRules(BaseModel):
-    """Parts of a tokenizer.json that decide the words of a text."""
-
-    normalizer: _Normalizer
-    pre_tokenizer: _PreTokenizer
-
-
-_Parts = TypeVar("_Parts", bound=BaseModel)
-
-
-def _read_tokenizer(url: str, parts: type[_Parts]) -> _Parts:
-    """Read parts of a tokenizer.json.
-
-    Raises:
-        VocabularyError: The file cannot be read, or a part is not that of BERT's tokenizer.
-    """
-    try:
-        return parts.model_validate_json(_read(url, TOKENIZER_FILE))
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"])) or "JSON"
-        raise VocabularyError(
-            f"{url}: {where}: {first['msg']}, got {first['input']!r:.60}. Start from a checkpoint "
-            "with BERT's own tokenizer, or download the file again."
-        ) from error
-
-
 def _read_tokenizer_vocab(url: str) -> list[str]:
     """Return the tokens of a tokenizer.json by id."""
-    tokenizer = _read_tokenizer(url, _Vocabulary)
+    content = read_bytes(url, kind=TOKENIZER_FILE)
+    tokenizer = parse_parts(content, _Vocabulary, url=url)
     id_of = tokenizer.model.vocab | {one.content: one.id for one in tokenizer.added_tokens or ()}
     vocab = sorted(id_of, key=id_of.__getitem__)
     if [id_of[token] for token in vocab] != list(range(len(vocab))):
@@ -217,30 +209,10 @@ def vocab_text(vocab: Iterable[str]) -> str:
     return "".join(f"{token}\n" for token in vocab)
 
 
-def raw_inputs(config: VocabularyConfig) -> tuple[RawInput, ...]:
-    """Return the vocabulary file of a configuration with the digest of its tokens.
-
-    Raises:
-        VocabularyError: The file is not a BERT vocabulary, or its case is not that of the recipe.
-    """
-    if config.vocab_file is None:
-        return ()
-    text = vocab_text(read_vocab(config.vocab_file)).encode()
-    fs, path = file_system(config.vocab_file)
-    is_json = is_tokenizer_json(config.vocab_file)
-    if is_json and (lowercase := read_lowercase(config.vocab_file)) != config.lowercase:
-        raise VocabularyError(
-            f"build_vocabulary.lowercase: expected {lowercase}, as in {config.vocab_file}, got "
-            f"{config.lowercase}. Change it, or give another vocab_file."
-        )
-    digest = hashlib.sha256(text).hexdigest()
-    return (
-        RawInput(
-            name=TOKENIZER_FILE if is_json else VOCAB_FILE,
-            uri=fs.unstrip_protocol(path),
-            size_bytes=len(text),
-            sha256=digest,
-            checksum="",
-            key_digest=digest,
-        ),
+def has_upper_case(vocab: Iterable[str]) -> bool:
+    """Return whether a word piece has an upper-case letter, ignoring special tokens."""
+    return any(
+        piece.removeprefix(CONTINUATION) != piece.removeprefix(CONTINUATION).lower()
+        for piece in vocab
+        if piece not in SPECIAL_TOKENS and not (piece.startswith("[") and piece.endswith("]"))
     )

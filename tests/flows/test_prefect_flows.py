@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import signal
 import threading
@@ -16,6 +17,7 @@ from support.fake_stages import LABELS, FakeStages
 from flows.artifact_markdown import metric_rows, run_markdown, stage_markdown
 from flows.bert import PARTS, recipe_steps, stages
 from flows.preparation import prepare_run
+from flows.recipes.loader import recipe_from
 from flows.run.executor import local_executor, run_steps
 from flows.run.graph import Step, StepGraph
 from flows.run.run import Run
@@ -178,8 +180,10 @@ def test_concurrent_steps_wait_for_their_inputs(recipe: Recipe, fakes: FakeStage
 
 
 def test_interrupt_stops_trainings_of_other_threads(
-    recipe: Recipe, fakes: FakeStages, monkeypatch: pytest.MonkeyPatch
+    recipe: Recipe, fakes: FakeStages, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    for split in ("train", "dev"):
+        (tmp_path / f"{split}.tsv").write_text("sentence\tlabel\na b\t0\nc d\t1\n")
     stopped, results = threading.Event(), []
 
     def train(*_: Any, **__: Any) -> None:
@@ -189,10 +193,9 @@ def test_interrupt_stops_trainings_of_other_threads(
 
     monkeypatch.setattr(fakes.module, "documents", train)
     monkeypatch.setattr("flows.run.run.stop_running_calls", stopped.set)
-    examples = {"a": ExamplesConfig(task="cola", data_dir="cola")}
+    examples = {"a": ExamplesConfig(task="single-sentence", data_dir=str(tmp_path))}
     execution = recipe.execution.model_copy(update={"max_parallel_steps": 2})
     recipe = recipe.model_copy(update={"execution": execution, "build_examples": examples})
-    monkeypatch.setattr("flows.preparation.check_inputs", lambda steps: None)
     with pytest.raises(KeyboardInterrupt):
         run_recipe(recipe, log=lambda line: None)
     assert results == [True]
@@ -216,6 +219,29 @@ def test_run_record_has_final_state_of_flow_run(fakes: FakeStages, tmp_path: Pat
             mark_run_ended(bert_flow, flow_run, create_state(message="its process is gone"))
             record = read_run(run.store, run.run_id)
             assert (record.state, record.failures) == (state, {"": "its process is gone"})
+
+
+def test_sweep_of_100_variants_fits_into_flow_parameters(
+    prefect_server: None, fakes: FakeStages, tmp_path: Path
+) -> None:
+    from prefect.client.orchestration import get_client
+
+    variants = {f"seed-{n}": {"build_instances.*.seed": n} for n in range(100)}
+    data = {
+        **fakes.recipe(str(tmp_path / "store")).model_dump(mode="json"),
+        "sweep": {"seeds": {"variants": variants}},
+    }
+    data["build_instances"] = {f"entry-{n}": {} for n in range(15)}
+    del data["expanded_sweep"]
+    recipe = recipe_from(data, where="test", folder=tmp_path)
+    assert len(recipe.build_instances) == 1500
+    assert len(json.dumps(recipe.model_dump(mode="json"))) > 512_000
+    run_recipe(recipe, log=lambda line: None, engine="prefect", until="build-documents")
+    with get_client(sync_client=True) as client:
+        flow_run = client.read_flow_run(UUID(record_of(recipe)["flow_run_id"]))
+    assert flow_run.parameters["until"] == "build-documents"
+    assert len(json.dumps(flow_run.parameters)) < 512_000
+    assert fakes.calls == ["documents"]
 
 
 def test_every_stage_is_in_one_part() -> None:

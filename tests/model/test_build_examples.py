@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import shutil
 from pathlib import Path
 
 import fsspec
@@ -32,8 +33,8 @@ def sentences(count: int, *, labels: str = "01", first: int = 0) -> str:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     write(tmp_path / "in/train.tsv", sentences(20))
-    write(tmp_path / "in/dev.tsv", sentences(6))
-    write(tmp_path / "in/test.tsv", "index\tsentence\n0\tfilm 0\n1\tfilm 1\n")
+    write(tmp_path / "in/dev.tsv", sentences(6, first=100))
+    write(tmp_path / "in/test.tsv", "index\tsentence\n0\tfilm 200\n1\tfilm 201\n")
     return tmp_path / "in"
 
 
@@ -41,7 +42,7 @@ def test_files_are_found_under_their_official_names(folder: Path, tmp_path: Path
     made, given = build(tmp_path / "out", task="sst-2", data_dir=str(folder))
     assert made.statistics["splits"] == {"train": 20, "dev": 6, "test": 2}
     assert read_examples(given, "test").to_pylist()[1] == {
-        "id": "1", "text_a": "film 1", "text_b": None, "label": None, "score": None,
+        "id": "1", "text_a": "film 201", "text_b": None, "label": None, "score": None,
     }  # fmt: skip
     assert [file.name for file in made.raw_inputs] == ["train/train.tsv", "dev/dev.tsv",
                                                        "test/test.tsv"]  # fmt: skip
@@ -90,7 +91,7 @@ def test_the_hubs_parquet_in_parts_through_memory() -> None:
 
 
 def test_bad_rows_are_counted_and_too_many_are_an_error(folder: Path, tmp_path: Path) -> None:
-    write(folder / "dev.tsv", sentences(96) + "x\tyes\n \t1\nx\t1\t1\n\n")
+    write(folder / "dev.tsv", sentences(96, first=100) + "x\tyes\n \t1\nx\t1\t1\n\n")
     config = {"task": "sst-2", "data_dir": str(folder)}
     with pytest.raises(
         TaskDataError,
@@ -115,7 +116,7 @@ def test_bad_rows_are_counted_and_too_many_are_an_error(folder: Path, tmp_path: 
 def test_rows_left_out_by_rule_are_not_held_against_a_file(tmp_path: Path) -> None:
     head = "index\tsentence1\tsentence2\tgold_label\n"
     good = "".join(f"{n}\ta {n}\tb\tneutral\n" for n in range(5))
-    dev = head + good + "".join(f"{n}\ta\tb\t-\n" for n in range(5, 15))
+    dev = head + good.replace("a ", "c ") + "".join(f"{n}\ta\tb\t-\n" for n in range(5, 15))
     files = {"train": (write(tmp_path / "t", head + good),), "dev": (write(tmp_path / "d", dev),)}
     made, _ = build(tmp_path / "out", task="mnli", data_files=files)
     assert made.counters["rows-dropped-left-out-label@dev"] == 10
@@ -257,3 +258,24 @@ def test_a_damaged_table_is_not_read(folder: Path, tmp_path: Path) -> None:
     path.unlink()
     with pytest.raises(ArtifactCorruptError, match="no such file"):
         read_examples(given, "train")
+
+
+def test_folder_names_its_data_and_the_name_is_in_the_cache_key(
+    folder: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(folder, tmp_path / "named")
+    (tmp_path / "named" / "data-label.txt").write_text("generated\n sample\n")
+    config = {"task": "sst-2", "data_dir": str(tmp_path / "named")}
+    made, _ = build(tmp_path / "out", **config)
+    assert made.statistics["data"] == "generated sample"
+    assert "cut" not in made.statistics  # not compared with the official number of rows
+    plain, _ = build(tmp_path / "plain", task="sst-2", data_dir=str(folder))
+    assert "data" not in plain.statistics
+    keys = [
+        {item.key_digest for item in raw_inputs(ExamplesConfig(task="sst-2", data_dir=str(name)))}
+        for name in (folder, tmp_path / "named")
+    ]
+    assert keys[0] < keys[1]
+    assert {item.key_digest for item in made.raw_inputs} == keys[1]
+    stated, _ = build(tmp_path / "stated", **config, data_label="mine")
+    assert stated.statistics["data"] == "mine"

@@ -19,9 +19,10 @@ from model.evaluate import evaluate
 from model.finetuning.loop import train_trial
 from model.finetuning.prediction import Predictor, answer, run_evaluation
 from model.launch.stopping import StopRequest
-from model.tables.results import Evaluation, is_redundant_ensemble
+from model.tables.results import Evaluation, is_redundant_ensemble, result_rows
 from model.task_types.by_name import TASK_TYPES
 from model.task_types.prediction_files import read_lines
+from model.task_types.row_terms_files import read_row_terms
 from model.tasks import TASKS
 from model.tasks.examples import read_examples
 from model.training.artifact_files import write_folder
@@ -121,6 +122,41 @@ def test_the_best_points_restarts_are_scored_on_test(
     assert sorted(found.runs) == sorted(scored[name]["test"]["accuracy"] for name in own)
     assert found.best == said["metrics"]["test"]["accuracy"]
     assert found.sd is not None
+
+
+def test_scores_of_dev_rows_are_stored_for_each_restart_and_the_majority_class(
+    examples: StageInput,
+    restarts: dict[str, StageInput],
+    asked: list[tuple[str, ...]],
+    tmp_path: Path,
+) -> None:
+    output = evaluated(tmp_path / "out", examples, restarts)
+    said = output.statistics
+    given = StageInput(
+        name="sst",
+        artifact_id="0" * 16,
+        data=str(tmp_path / "out"),
+        files=output.files,
+        statistics=said,
+    )
+    stored = {item.trial: item for item in read_row_terms(given)}
+    own = {name for name in restarts if name.startswith(said["best_point"])}
+    assert set(stored) == {*own, ""}
+    scores = {cell["name"]: cell["metrics"]["dev"]["accuracy"] for cell in said["cells"]}
+    scores[""] = said["baseline"]["dev"]["accuracy"]
+    for trial, item in stored.items():
+        assert (item.metric, item.terms.shape) == ("accuracy", (count_dev_rows(examples), 1))
+        assert item.terms.mean() == pytest.approx(scores[trial])
+    row = result_rows(
+        [Evaluation.from_statistics("sst", said, row_terms=read_row_terms(given))], tasks=TASKS
+    )[0]
+    assert row.sample is not None
+    assert len(row.sample.restarts) == 2
+
+
+def count_dev_rows(examples: StageInput) -> int:
+    """Number of dev rows."""
+    return int(examples.statistics["splits"]["dev"])
 
 
 def test_an_ensemble_of_several_entries_leaves_restarts_to_those(

@@ -121,7 +121,9 @@ def test_trial_starts_from_phase_folder_or_new_model(
     with pytest.raises(ConfigError, match="init_from_phase"):
         run(tmp_path / "lost", config, examples=examples)
     config = trial_config(None, model={**SHAPE, "hidden_size": 16}, init_from_phase=None)
-    vocabulary = as_given("vocabulary", checkpoint)
+    vocabulary = as_given("vocabulary", checkpoint).model_copy(
+        update={"statistics": {"lowercase": True}}
+    )
     scratch = run(tmp_path / "scratch", config, examples=examples, vocabulary=vocabulary)
     assert scratch.statistics["model"]["hidden_size"] == 16
 

@@ -23,6 +23,6 @@ def test_a_case_is_measured_and_its_loss_is_the_cpus(
     assert row["loss"] == row["cpu_loss"]  # the same device, precision and weights
     for side in ("", "peer_"):
         assert row[f"{side}tokens_per_second"] > 0
-        assert 0 < row[f"{side}utilization"] < 2  # the peak was measured on a busy machine
+        assert row[f"{side}utilization"] is None  # the peak of a CPU is not known
         assert row[f"{side}memory_bytes"] > 2**20
     assert "tokens/s" in capsys.readouterr().out

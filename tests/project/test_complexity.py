@@ -43,6 +43,10 @@ def french_page(text: str) -> None:
     page(text, "fr")
 
 
+def german_page(text: str) -> None:
+    page(text, "de")
+
+
 def chinese_page(text: str) -> None:
     page(text, "zh")
 
@@ -124,6 +128,10 @@ KNOWN = [
     (page, ("word ", "“")),
     (page, ("word ", "«", "", "a")),
     (french_page, ("a", "{{x}}", "", "b")),
+    (page, ("1. a ", "b. ")),
+    (page, ("Ab ", "1. a ")),
+    (page, ("Ab 1. a ", "2. ")),
+    (german_page, ("Am 1. ", "Mai 2. ")),
     (book, ("", " ")),
     (book, ("word\n", " ", "", "word")),
     (book, ("a", " ", "", "b\nc\nd")),

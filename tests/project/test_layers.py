@@ -16,7 +16,8 @@ PRESENT = [name for name in LAYERS if (ROOT / name / "__init__.py").exists()]
 
 ORDER = {
     "pipelines": [
-        "arrays counters progress seeds",
+        "arrays counters seeds terminal",
+        "progress",
         "io",
         "lengths",
         "runners",
@@ -129,7 +130,7 @@ STAGES = ("pretrain", "build_examples", "finetune", "evaluate", "tabulate")
 LOADED = {
     "files": (
         ["pipelines.documents.plan", "pipelines.wordpiece.vocab_files"],
-        "apache_beam pyarrow numpy tokenizers sentencex charset_normalizer",
+        "apache_beam pyarrow numpy tokenizers sentencex chardet",
     ),
     "schemas": (
         ["schemas.corpus_configs", "schemas.arrow", "schemas.manifest"],

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import doctest
 import importlib
+import importlib.metadata
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -116,6 +118,28 @@ def test_artifacts_load_as_their_content(tiny: Path) -> None:
         instances.dataset("held-out")
     with pytest.raises(ArtifactNotFoundError):
         vocabulary.file("x")
+
+
+def test_artifact_is_shown_in_one_line_and_as_table(tiny: Path) -> None:
+    tokens = bertloom.open_store(str(tiny / "store")).artifact("tiny/build-tokens")
+    assert repr(tokens) == f"Artifact(build-tokens {tokens.id}: {tokens.summary})"
+    rows = dict(re.findall("<tr><th>(.*?)</th><td>(.*?)</td></tr>", tokens._repr_html_()))
+    assert rows["artifact"] == f"build-tokens {tokens.id}"
+    assert "build-documents" in rows["inputs"]
+    assert rows["store"] == str(tiny / "store")
+
+
+def test_lineage_and_trace_take_an_artifact(tiny: Path) -> None:
+    store = str(tiny / "store")
+    tokens = bertloom.open_store(store).artifact("tiny/build-tokens")
+    by_name = bertloom.lineage("tiny/build-tokens", store=store)
+    assert bertloom.lineage(tokens).graph.nodes == by_name.graph.nodes
+    traced = bertloom.trace("tiny/build-tokens", 0, store=store)
+    assert bertloom.trace(tokens, 0).segments == traced.segments
+
+
+def test_version_is_that_of_the_distribution() -> None:
+    assert bertloom.__version__ == importlib.metadata.version("bertloom")
 
 
 @pytest.mark.slow

@@ -121,16 +121,24 @@ def test_one_list_of_pythons() -> None:
 
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 FAKE_PYTHON = """#!/bin/sh
-echo "$*" >> calls
-case "$1 $2" in
+echo "UV_DEFAULT_INDEX=$UV_DEFAULT_INDEX $*" >> calls
+case "$1 $2 $4 $5" in
 "-c "*) echo VERSION ;;
-"-m venv") /bin/mkdir -p "$3/bin" && /bin/cp "$0" "$3/bin/python" ;;
+"-m venv "*) /bin/mkdir -p "$3/bin" && /bin/cp "$0" "$3/bin/python" ;;
+"-m pip config list")
+  echo "global.extra-index-url='https://extra.example/simple'"
+  test -z "$PIP_INDEX_URL" || echo ":env:.index-url='$PIP_INDEX_URL'" ;;
 esac
 """
 
 
-def _setup(folder: Path, pythons: dict[str, str], *arguments: str) -> tuple[int, str]:
-    """`make setup` where only these Pythons are; one of version "" is a shim that does not run."""
+def _setup(
+    folder: Path, pythons: dict[str, str], *arguments: str, index: str = ""
+) -> tuple[int, str]:
+    """Run `make setup` with only these Pythons. One with version "" is a shim that fails.
+
+    `index` is the package index in pip's configuration; "" for none.
+    """
     binaries = folder / "bin"
     binaries.mkdir(exist_ok=True)
     for name, version in pythons.items():
@@ -139,14 +147,20 @@ def _setup(folder: Path, pythons: dict[str, str], *arguments: str) -> tuple[int,
         (binaries / name).chmod(0o755)
     for name in ("Makefile", "requirements.lock", "pyproject.toml"):
         (folder / name).write_bytes((ROOT / name).read_bytes())
-    for name in ("sh", "make", "touch", "rm", "sed", "uname"):
+    for name in ("sh", "make", "touch", "rm", "sed", "tail", "env", "uname"):
         target = shutil.which(name)
         if target is None:
             pytest.skip(f"{name} is not here")
         (binaries / name).unlink(missing_ok=True)
         (binaries / name).symlink_to(target)
+    return _make(folder, "setup", *arguments, index=index)
+
+
+def _make(folder: Path, *arguments: str, index: str = "") -> tuple[int, str]:
+    """Return the exit code and the output of `make` with the programs in `folder/bin`."""
+    environment = {"PATH": str(folder / "bin"), "PIP_INDEX_URL": index}
     done = subprocess.run(
-        ["make", "setup", *arguments], cwd=folder, env={"PATH": str(binaries)},
+        ["make", *arguments], cwd=folder, env=environment,
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     return done.returncode, done.stdout + done.stderr
@@ -160,23 +174,40 @@ def _setup_elsewhere(folder: Path, pythons: dict[str, str], *arguments: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("has_gpu", "variables", "size"),
-    [(False, (), "0.6 GB"), (True, (), "3.2 GB"), (False, ("TORCH=cuda",), "3.2 GB")],
+    ("has_gpu", "variables", "device"),
+    [(False, (), "cpu"), (True, (), "cuda"), (False, ("TORCH=cuda",), "cuda")],
     ids=["cpu", "gpu", "variable"],
 )
 def test_setup_installs_torch_for_the_device(
-    tmp_path: Path, has_gpu: bool, variables: tuple[str, ...], size: str
+    tmp_path: Path, has_gpu: bool, variables: tuple[str, ...], device: str
 ) -> None:
     (tmp_path / "bin").mkdir()
     if has_gpu:
         (tmp_path / "bin/nvidia-smi").write_text("#!/bin/sh\necho GPU 0\n")
         (tmp_path / "bin/nvidia-smi").chmod(0o755)
     code, output = _setup(tmp_path, {"python3": "3.12"}, *variables)
-    assert (code, size in output) == (0, True), output
+    assert (code, f"PyTorch for {device}" in output) == (0, True), output
     before_lock, *after = (tmp_path / "calls").read_text().split("requirements.lock")
     assert after
-    is_for_cpu = size == "0.6 GB" and platform.system() == "Linux"
+    is_for_cpu = device == "cpu" and platform.system() == "Linux"
     assert ("+cpu" in before_lock) == is_for_cpu
+
+
+def test_setup_for_a_run_leaves_development_tools_out(tmp_path: Path) -> None:
+    _setup(tmp_path, {"python3": "3.12"})
+    calls = (tmp_path / "calls").read_text()
+    assert ".[flows,model]" in calls
+    assert "--requirements requirements.lock" not in calls
+    _make(tmp_path, "setup-dev")
+    assert "--requirements requirements.lock" in (tmp_path / "calls").read_text()
+
+
+@pytest.mark.parametrize("index", ["", "https://index.example/simple"])
+def test_uv_takes_the_package_index_of_pip(tmp_path: Path, index: str) -> None:
+    _setup(tmp_path, {"python3": "3.12"}, index=index)
+    calls = [line for line in (tmp_path / "calls").read_text().splitlines() if "-m uv" in line]
+    assert calls
+    assert all(line.startswith(f"UV_DEFAULT_INDEX={index} ") for line in calls)
 
 
 def test_make_takes_the_newest_supported_python_and_says_which(tmp_path: Path) -> None:

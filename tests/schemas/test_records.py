@@ -95,8 +95,8 @@ def test_corrupt_record_is_named(
 
 def test_record_with_wrong_field_is_named_by_field(tmp_path: Path) -> None:
     store = ArtifactStore(str(tmp_path))
-    store.backend.replace("refs/a.json", dump_json({"manifest": 1}))
-    with pytest.raises(ArtifactCorruptError, match=r"refs/a\.json: .*manifest: "):
+    store.backend.replace("refs/a.json", dump_json({"name": "a", "pointer": {"manifest": 1}}))
+    with pytest.raises(ArtifactCorruptError, match=r"refs/a\.json: .*pointer\.manifest: "):
         store.ref("a")
 
 

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from model.tables.results import Evaluation, ResultRow, result_rows
+from model.task_types.row_terms import RowTerms, mean_terms
+from model.task_types.row_terms_files import StoredTerms, write_row_terms
 from model.tasks import TASKS
 from schemas.manifest import FileEntry, StageInput
 
@@ -22,6 +24,8 @@ BASE = {
     "method": "fine-tune",
 }
 SCRATCH = BASE | {"start": "scratch"}
+ROWS = 1_000
+"""Number of dev rows."""
 
 
 def written(
@@ -106,7 +110,38 @@ def majority(entry: str, task: str, value: float) -> dict[str, Any]:
 
 def evaluations(*given: dict[str, Any]) -> list[Evaluation]:
     """Return the evaluations as the stage reads them."""
-    return [Evaluation.from_statistics(item["entry"], item) for item in given]
+    return [
+        Evaluation.from_statistics(item["entry"], item, row_terms=stored_terms(item))
+        for item in given
+    ]
+
+
+def row_terms(given: dict[str, Any]) -> list[tuple[str, dict[str, RowTerms]]]:
+    """Return scores of dev rows with the means of the best point's restarts and of the baseline.
+
+    The first rows are right: a better restart is right wherever a worse one is.
+    """
+    metric = given["metric"]
+    scores = {
+        cell["name"]: cell["metrics"]["dev"][metric]
+        for cell in given["cells"]
+        if cell["name"].startswith(given["best_point"])
+    }
+    scores[""] = given["baseline"].get("dev", {}).get(metric)
+    return [
+        (name, {metric: mean_terms([float(row < score * ROWS) for row in range(ROWS)])})
+        for name, score in scores.items()
+        if score is not None and math.isfinite(score)
+    ]
+
+
+def stored_terms(given: dict[str, Any]) -> list[StoredTerms]:
+    """Return `row_terms` as they are read from an artifact."""
+    return [
+        StoredTerms(metric, item.statistic, trial, given["task"], item.terms)
+        for trial, metrics in row_terms(given)
+        for metric, item in metrics.items()
+    ]
 
 
 def results(*given: dict[str, Any]) -> list[ResultRow]:
@@ -135,6 +170,9 @@ def artifact(
                 sha256=hashlib.sha256(content).hexdigest(),
             )
         )
+    if "cells" in given:
+        terms = row_terms(given)
+        files.append(write_row_terms(terms, rows=given["task"], output=str(place)))
     return StageInput(
         name=given["entry"],
         artifact_id="0" * 16,

@@ -11,7 +11,7 @@ from typing import Any
 from support.evaluation_builder import written
 from support.store_builder import describe, produced_by
 
-from flows.run.step_execution import input_ref
+from flows.run.artifact_inputs import input_ref
 from flows.store.artifacts import ArtifactStore
 from flows.store.process_identity import this_process
 from flows.store.runs import RunRecord, StepRecord, write_run

@@ -8,7 +8,8 @@ from typing import Any
 
 from support.store_builder import describe, produced_by
 
-from flows.run.step_execution import input_ref
+from flows.bert import recipe_steps
+from flows.run.artifact_inputs import input_ref
 from flows.store.artifacts import ArtifactStore
 from pipelines.io.files import write_text_file
 from schemas.corpus_configs import DocumentsConfig, InstancesConfig, WikipediaSource
@@ -26,12 +27,6 @@ publish: {name: corpus/tiny}
 """Recipe of the corpora. Its steps are run with fake stages only."""
 
 LABELS = ("build-documents", "build-vocabulary", "build-tokens", "build-instances.one")
-INPUTS = {
-    "build-documents": {},
-    "build-vocabulary": {"documents": "build-documents"},
-    "build-tokens": {"documents": "build-documents", "vocabulary": "build-vocabulary"},
-    "build-instances.one": {"tokens": "build-tokens", "vocabulary": "build-vocabulary"},
-}
 
 
 def figures(documents: int = 1000, **changes: int) -> dict[str, dict[str, int]]:
@@ -64,7 +59,9 @@ def figures(documents: int = 1000, **changes: int) -> dict[str, dict[str, int]]:
     }
 
 
-def corpus_recipe(store: str, *, limits: ChangeLimits | None = None) -> Recipe:
+def corpus_recipe(
+    store: str, *, limits: ChangeLimits | None = None, keep_versions: int = 3
+) -> Recipe:
     """Return a recipe that publishes `corpus/tiny`; its steps are never run."""
     source = WikipediaSource(name="tinywiki", paths=("nowhere.xml",))
     return Recipe(
@@ -72,7 +69,9 @@ def corpus_recipe(store: str, *, limits: ChangeLimits | None = None) -> Recipe:
         store=store,
         build_documents=DocumentsConfig(sources=(source,)),
         build_instances={"one": InstancesConfig()},
-        publish=PublishConfig(name="corpus/tiny", limits=limits or ChangeLimits()),
+        publish=PublishConfig(
+            name="corpus/tiny", limits=limits or ChangeLimits(), keep_versions=keep_versions
+        ),
     )
 
 
@@ -85,17 +84,21 @@ def build(
     run_id: str = "20261002t030000-00000001",
     configs: Mapping[str, Mapping[str, Any]] | None = None,
     vocabulary_statistics: Mapping[str, Any] | None = None,
+    recipe: Recipe | None = None,
 ) -> dict[str, Manifest]:
-    """Commit a corpus with these counters and set the refs; return its manifests by label."""
+    """Commit a corpus with these counters and set the refs; return its manifests by label.
+
+    `recipe` is `corpus_recipe` by default.
+    """
     made: dict[str, Manifest] = {}
-    for label in LABELS:
-        stage = label.partition(".")[0]
+    for step in recipe_steps(recipe or corpus_recipe(store.root), part="corpus"):
+        label, stage = step.label, step.stage.name
         attempt = store.begin(stage)
         text = json.dumps([date, vocab, dict(counters[label])])
         files = [write_text_file("part-00000.txt", text, output=attempt.output)]
         if stage == "build-vocabulary":
             files = [write_text_file("vocab.txt", vocab, output=attempt.output)]
-        inputs = {name: made[needed] for name, needed in INPUTS[label].items()}
+        inputs = {name: made[needed] for name, needed in step.inputs.items()}
         config = (configs or {}).get(label, {})
         spec = {"stage": label, "config": dict(config), "text": text}
         spec["inputs"] = {name: manifest.content_digest for name, manifest in inputs.items()}

@@ -11,7 +11,7 @@ from typing import Any
 from support.corpus_builder import small_recipe
 from support.evaluation_builder import BASE, SCRATCH, artifact, written
 
-from flows.run.step_execution import input_ref
+from flows.run.artifact_inputs import input_ref
 from flows.running import run_recipe
 from flows.sample import write_sample
 from flows.store.artifacts import ArtifactStore

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from flows.cards.cards import card_path, has_card
-from flows.run.step_execution import input_ref
+from flows.run.artifact_inputs import input_ref
 from flows.store.artifacts import ArtifactStore, Attempt
 from flows.store.pointers import now
 from flows.store.process_identity import this_process

@@ -1,4 +1,4 @@
-"""Tables of written evaluations, for the tests of tables, claims, verdicts and the last screen."""
+"""Tables of written evaluations, for the tests of tables and verdicts."""
 
 from __future__ import annotations
 
@@ -7,12 +7,9 @@ from typing import Any
 
 from support.evaluation_builder import BASE, evaluations, written
 
-from model.tables.claims import Source
-from model.tables.document import Tables
+from model.tables.document import Tables, build_tables
 from model.tables.results import in_order, result_rows
-from model.tables.significance import compare_entries
-from model.tables.sweeps import Sweep, all_tables
-from model.tables.verdicts import find_verdicts
+from model.tables.sweeps import Sweep
 from model.tasks import TASKS
 from schemas.finetune_configs import ExpandedAxis, ExpandedEntry, TabulateConfig
 from schemas.manifest import StageInput
@@ -35,7 +32,7 @@ def source(
     axes: Mapping[str, ExpandedAxis] | None = None,
     swept: Sequence[ExpandedEntry] = (),
     perplexities: Mapping[str, float] | None = None,
-) -> Source:
+) -> Tables:
     """Tabulate written evaluations, and read the tables back from JSON.
 
     Args:
@@ -56,14 +53,7 @@ def source(
         for name, perplexity in (perplexities or {}).items()
     }
     sweep = Sweep(TabulateConfig(axes=axes or {}, expanded_sweep=tuple(swept)), rows, phases)
-    comparisons, filled = tuple(compare_entries(rows, swept=sweep.entries)), all_tables(sweep)
-    tables = Tables(
-        results=tuple(rows),
-        comparisons=comparisons,
-        tables=filled,
-        verdicts=find_verdicts(rows, comparisons, filled, swept=sweep.entries),
-    )
-    return Source("mine", "0" * 16, Tables.model_validate_json(tables.to_json()))
+    return Tables.model_validate_json(build_tables(sweep).to_json())
 
 
 def sweep_of(
@@ -73,7 +63,7 @@ def sweep_of(
     perplexities: Mapping[str, float] | None = None,
     baseline: float | None = None,
     **model: Any,
-) -> Source:
+) -> Tables:
     """Tabulate a sweep of one axis, given the restarts by variant and task.
 
     Args:
@@ -94,7 +84,7 @@ def sweep_of(
     return source(*given, axes=axes, swept=swept, perplexities=perplexities)
 
 
-def steps_sweep(runs: Mapping[str, Mapping[str, list[float]]]) -> Source:
+def steps_sweep(runs: Mapping[str, Mapping[str, list[float]]]) -> Tables:
     """Tabulate a sweep of MNLI over objectives and steps, given the restarts by both."""
     steps = next(iter(runs.values()))
     axes = {

@@ -6,6 +6,7 @@ of its content. A raw file is named by its path or URL.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping
 from urllib.parse import quote, urlsplit
@@ -18,7 +19,11 @@ from flows.run.graph import Step
 from flows.run.provenance import checkout, environment
 from flows.run.run import Run
 from flows.run.step_execution import StepResult
+from flows.store.artifact import Artifact
+from flows.store.artifacts import ArtifactStore
+from flows.store.runs import read_run
 from schemas import arrow
+from schemas.errors import StoreError
 from schemas.manifest import Manifest
 from schemas.redaction import redact
 
@@ -103,10 +108,35 @@ def output_dataset(run: Run, step: Step, manifest: Manifest) -> OutputDataset:
     return OutputDataset(*_name(run, step.label), {"outputStatistics": statistics}, facets=facets)
 
 
+def artifact_datasets(run: Run, step: Step, manifest: Manifest) -> list[InputDataset]:
+    """Return the artifacts that a step read by their paths and no step of the run built."""
+    datasets = []
+    for ref in manifest.inputs:
+        if ref.name not in step.inputs:
+            with contextlib.suppress(StoreError):  # deleted, or its store cannot be opened
+                artifact = run.store.input(ref)
+                name = _namespace(artifact.store), _dataset_name(artifact)
+                datasets.append(InputDataset(*name, facets=_facets(artifact.manifest)))
+    return datasets
+
+
+def _dataset_name(artifact: Artifact) -> str:
+    """Return the name that the run of an artifact reported; its path if the record is deleted."""
+    manifest = artifact.manifest
+    with contextlib.suppress(StoreError):  # the record of the run was deleted
+        record = read_run(artifact.store, manifest.produced_by.run_id)
+        for step in record.steps:
+            if step.manifest == manifest.manifest_path:
+                return f"{record.recipe['name']}/{step.label}"
+    return manifest.artifact_path
+
+
 def raw_datasets(manifest: Manifest) -> list[InputDataset]:
     """Return the files from outside the store that a step read, each once."""
     facet, version, datasets = ol.input_statistics_input_dataset, ol.dataset_version_dataset, {}
     for raw in manifest.raw_inputs:
+        if raw.input_name:
+            continue
         scheme, host, path = _split_url(raw.uri)
         name = ("file", path) if scheme == "file" else (f"{scheme}://{host}", path.lstrip("/"))
         size = facet.InputStatisticsInputDatasetFacet(size=raw.size_bytes, fileCount=1)
@@ -117,8 +147,13 @@ def raw_datasets(manifest: Manifest) -> list[InputDataset]:
 
 def _name(run: Run, label: str) -> tuple[str, str]:
     """Return namespace and name of the artifact of a step."""
-    scheme, host, path = _split_url(run.store.root)
-    return f"{scheme}://{host}{quote(path)}".rstrip("/"), f"{run.recipe.name}/{label}"
+    return _namespace(run.store), f"{run.recipe.name}/{label}"
+
+
+def _namespace(store: ArtifactStore) -> str:
+    """Return the namespace of the artifacts of a store."""
+    scheme, host, path = _split_url(store.root)
+    return f"{scheme}://{host}{quote(path)}".rstrip("/")
 
 
 def _split_url(url: str) -> tuple[str, str, str]:

@@ -48,7 +48,11 @@ class OpenLineageListener:
             case StepStarted():
                 self._start(event)
             case StepFinished(run, step, _, result):
-                inputs = [*self._start(event), *facets.raw_datasets(result.manifest)]
+                inputs = [
+                    *self._start(event),
+                    *facets.artifact_datasets(run, step, result.manifest),
+                    *facets.raw_datasets(result.manifest),
+                ]
                 outputs = [facets.output_dataset(run, step, result.manifest)]
                 tags = facets.cache_facets(result)
                 self._send(RunState.COMPLETE, step.label, tags, inputs=inputs, outputs=outputs)

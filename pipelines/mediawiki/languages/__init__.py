@@ -22,6 +22,7 @@ from typing import Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from pipelines.mediawiki.variants import converter_code
 from schemas.errors import ConfigError
 
 FOLDER = Path(__file__).parent
@@ -47,6 +48,9 @@ class Numbers(_Part):
 
     least: int = 5
     """Digits from which on they are grouped."""
+
+    least_formatnum: int = 4
+    """The same for `{{formatnum:...}}`, which follows MediaWiki and not the style of the wiki."""
 
 
 class Dates(_Part):
@@ -227,6 +231,9 @@ class WikiSettings:
     spaceless: bool
     """Written without spaces between words."""
 
+    converter: str = ""
+    """Key of `pipelines.mediawiki.variants.CONVERTERS`; "" if the wiki has no variants."""
+
 
 def wiki_settings(language: str, namespaces: Mapping[int, str] | None = None) -> WikiSettings:
     """Return the settings of a wiki.
@@ -245,6 +252,7 @@ def wiki_settings(language: str, namespaces: Mapping[int, str] | None = None) ->
         dropped_namespaces=frozenset(name.replace("_", " ").lower() for name in names if name),
         closing_titles=frozenset(title for file in files for title in file.closing_sections),
         spaceless=files[1].spaceless,
+        converter=converter_code(language),
     )
 
 

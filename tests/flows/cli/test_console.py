@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, get_args
 
@@ -23,10 +24,10 @@ from typer.testing import CliRunner
 
 from flows.bert import stages
 from flows.cli import app as command
-from flows.cli import options, plan, run
-from flows.recipes import loader
+from flows.cli import console, options, plan, run
 from flows.run import dependencies
 from flows.store.artifacts import ArtifactStore
+from flows.store.default_store import STORE_VARIABLE
 from flows.store.runs import read_run, run_ids
 from pipelines.runners.registry import RUNNERS
 from schemas.errors import VocabularyError
@@ -181,7 +182,7 @@ def test_extras_provide_what_stages_need() -> None:
     for package, extra in extras.items():
         assert dependencies.install_hint(package) == f"pip install 'bertloom[{extra}]'"
     assert dependencies.install_hint("numpy") is None  # in no extra
-    required = {"pyarrow", "numpy", "tokenizers", "sentencex", "charset-normalizer", "rensa"}
+    required = {"pyarrow", "numpy", "tokenizers", "sentencex", "chardet", "rensa"}
     for stage in stages().values():
         for name in stage.libraries:
             assert dependencies.install_hint(name) or name in required, name
@@ -223,6 +224,7 @@ import sys, time, signal
 sys.path.insert(0, {str(ROOT / "tests")!r})
 signal.signal(signal.SIGINT, signal.default_int_handler)
 import pytest
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from support.fake_stages import installed
 from flows.recipes import loader
@@ -291,7 +293,7 @@ def test_completion_offers_recipes_steps_tasks_and_names_of_store(
     store.set_ref("fake/build-tokens", manifest := published(store))
     write_run(store, "20260101t000000-aa")
     assert complete(f"--verbose report --store {store.root} 2") == ["20260101t000000-aa"]
-    monkeypatch.setenv(loader.STORE_VARIABLE, store.root)
+    monkeypatch.setenv(STORE_VARIABLE, store.root)
     assert complete("show fake/") == ["fake/build-tokens"]
     assert complete(f"verify {manifest.artifact_id[:8]}") == [manifest.artifact_id]
 
@@ -304,3 +306,31 @@ def test_noisy_log_messages_of_libraries_are_hidden(caplog: pytest.LogCaptureFix
         beam.warning("If direct_num_workers is not equal to 1, direct_running_mode is ignored")
         beam.warning("a worker is gone")
     assert caplog.messages == ["said by apitools not found", "a worker is gone"]
+
+
+def test_file_of_command_is_whole_or_as_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "page.html"
+    console.write_file(target, "old")
+
+    def fail(_handle: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fail)
+        with pytest.raises(OSError, match="No space left"):
+            console.write_file(target, "new")
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["old"]
+    console.write_file(target, b"new")
+    assert target.read_text() == "new"
+
+
+def test_output_file_can_be_a_pipe(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor(1) as pool:
+        text = pool.submit(pipe.read_text)
+        console.write_file(pipe, "page")
+        assert text.result() == "page"
+    assert pipe.is_fifo()

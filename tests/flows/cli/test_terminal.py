@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import pty
 import re
@@ -10,7 +11,8 @@ import struct
 import sys
 import termios
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager, redirect_stdout
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -19,21 +21,23 @@ from typing import Any
 import pytest
 from support.fake_stages import FakeStages, Recorder
 from support.lineage_builder import put, put_recipe
+from support.store_builder import write_run
 
 from flows.cli import tables
 from flows.cli.final_summary import MAX_MESSAGES, summary_parts
 from flows.cli.progress import StepPrinter
+from flows.cli.runs import runs
 from flows.cli.tables import print_parts
 from flows.run.estimates import StepEstimate
-from flows.run.events import RunStarted, StepFailed, StepFinished
+from flows.run.events import RunFinished, RunMessage, RunStarted, StepFailed, StepFinished
 from flows.run.plan import PlannedStep
 from flows.run.step_execution import StepResult
 from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
 from model.tables.document import JSON_FILE, Tables
 from model.tables.verdicts import Verdict
-from pipelines import progress
-from schemas.errors import InputError
+from pipelines.terminal import LogHandler, TerminalBar, copy_lines, lines_above_bars
+from schemas.errors import InputError, TrainingError
 from schemas.manifest import Manifest
 
 _COLOR = re.compile(r"\x1b\[[0-9;]*3[0-9][0-9;]*m")
@@ -169,7 +173,9 @@ def summarize(
 ) -> list[str]:
     """Return the lines that a pipe gets."""
     with redirect_stdout(StringIO()) as output:
-        print_parts(*summary_parts(results, store=store, recipe=recipe, report=REPORT))
+        print_parts(
+            *summary_parts(results, store=store, recipe=recipe, report=REPORT, seconds=90.0)
+        )
     return [line.rstrip() for line in output.getvalue().splitlines()]
 
 
@@ -196,10 +202,10 @@ def test_run_with_tables_ends_with_some_verdicts_headline_and_report(store: Arti
     files = (manifest.files[0].model_copy(update={"path": JSON_FILE}),)
     made["tabulate"] = manifest.model_copy(update={"files": files})
     lines = summarize(results_of(made), store)
-    assert lines[1] == f"mine: {len(made)} steps, {len(made)} built, 0 cached"
+    assert lines[1] == f"mine: {len(made)} steps, {len(made)} built, 0 cached, in 1 min 30 s"
     assert lines[-3:] == ["store: kept", sentences[0], f"report: {REPORT}"]
-    assert [line for line in lines[:-3] if line in sentences] == sentences[:MAX_MESSAGES]
-    assert f"... and {30 - MAX_MESSAGES} more: see the report" in lines
+    assert [line for line in lines[:-3] if line in sentences] == sentences[1 : MAX_MESSAGES + 1]
+    assert f"... and {29 - MAX_MESSAGES} more: see the report" in lines
     steps = [line.split()[0] for line in block(lines, "step")]
     assert len(steps) < len(made)  # one row per stage
 
@@ -217,9 +223,9 @@ def test_run_without_tables_ends_with_lineage_and_last_score(
     lines = summarize(results_of(made), store)
     assert lines[-2].startswith("cola: matthews ")
     assert block(lines, "try next (after: source env/bin/activate)") == [
-        "  bertloom fill 'The capital of [MASK] is' --model mine/pretrain.phase-2 --store kept",
         "  bertloom lineage mine/evaluate.cola --store kept",
         "  bertloom trace mine/build-instances.short:0 --store kept",
+        "  bertloom head mine/build-instances.short -n 1 --store kept",
     ]
     rows = block(lines, "lineage of evaluate.cola")
     stages = [row.split()[0] for row in rows]
@@ -244,13 +250,130 @@ def test_warnings_of_cached_steps_are_shown_once(store: ArtifactStore) -> None:
     assert [line.split()[1] for line in block(lines, "step")] == ["cached", "cached"]
 
 
-def test_progress_bars_of_processes_have_different_lines(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+# Bars and lines
+
+
+def screen(output: str) -> list[str]:
+    """Return the lines that a terminal shows after this output."""
+    lines, row, column = [""], 0, 0
+    for part in re.findall(r"\x1b\[[0-9;]*[A-Za-z]|.|\n", output):
+        if part == "\n":
+            row, column = row + 1, 0
+            lines += [""] * (row + 1 - len(lines))
+        elif part == "\r":
+            column = 0
+        elif part == "\x1b[A":
+            row -= 1
+        elif part == "\x1b[J":
+            lines[row:] = [lines[row][:column]]
+        elif not part.startswith("\x1b"):
+            line = lines[row].ljust(column)
+            lines[row] = line[:column] + part + line[column + 1 :]
+            column += 1
+    return [line.rstrip() for line in lines if line.strip()]
+
+
+def test_lines_between_two_bars_are_whole(
+    finished: list[StepFinished], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(progress.tempfile, "gettempdir", lambda: str(tmp_path))
-    with terminal(monkeypatch):
-        one, other = progress.TerminalLines(), progress.TerminalLines()
-        with one.reserve() as first, other.reserve() as second, one.reserve() as third:
-            assert (first, second, third) == (0, 1, 2)
-        with other.reserve() as again:
-            assert again == 0
+    with terminal(monkeypatch, columns=100) as read:
+        printer, logger = StepPrinter(), logging.Logger("a")
+        logger.addHandler(LogHandler())
+        reader, writer = os.pipe()
+        output = ""
+        with (
+            closing(TerminalBar("one", total=9)) as one,
+            closing(TerminalBar("two", total=9)) as two,
+        ):
+            thread = copy_lines(os.fdopen(reader, "rb"))
+            for number in range(9):
+                with ThreadPoolExecutor(4) as pool:
+                    pool.submit(one.show, number, ["step", "loss 1.5", "MLM 50.1", "3 min left"])
+                    pool.submit(two.show, number)
+                    pool.submit(logger.warning, "logged %d", number)
+                    message = RunMessage(finished[0].run, f"printed {number}")
+                    pool.submit(printer.on_event, message)
+                os.write(writer, f"worker {number}\n".encode())
+                output += read()
+            os.close(writer)
+            thread.join()
+            output += read()
+            *lines, first, second = screen(output)
+        closed = screen(output + read())
+    names = ("logged", "printed", "worker")
+    assert sorted(lines) == sorted(f"{name} {number}" for name in names for number in range(9))
+    assert re.fullmatch(r"one:  89%\|.{20,}\| step, loss 1.5, MLM 50.1, 3 min left", first)
+    assert re.fullmatch(r"two:  89%\|.{20,}\| \d\d:\d\d<\S+", second)
+    assert closed == lines  # the bars are removed
+
+
+def test_line_after_a_closed_second_bar_begins_at_the_margin(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with terminal(monkeypatch) as read:
+        with closing(TerminalBar("one", total=9)) as one:
+            second = TerminalBar("two", total=9)
+            second.show(3)
+            one.close()
+            second.close()
+        with lines_above_bars(sys.stderr):
+            sys.stderr.write("a line\n")
+        assert screen(read()) == ["a line"]
+
+
+def test_consecutive_cached_steps_are_one_line(
+    finished: list[StepFinished], capsys: pytest.CaptureFixture[str]
+) -> None:
+    cached = [
+        replace(event, result=event.result._replace(was_cached=True)) for event in finished[:3]
+    ]
+    printer = StepPrinter()
+    for event in (*cached, finished[3], cached[0], RunFinished(finished[0].run, "completed")):
+        printer.on_event(event)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == [
+        "3",
+        finished[3].step.label,
+        cached[0].step.label,
+    ]
+    assert lines[0].split()[1:] == ["steps", "cached"]
+
+
+def test_interrupt_says_what_was_saved(
+    finished: list[StepFinished], capsys: pytest.CaptureFixture[str]
+) -> None:
+    error = KeyboardInterrupt()
+    error.add_note("phase: stopped after step 7, saved")
+    StepPrinter().on_event(RunFinished(finished[0].run, "interrupted", {"": error}))
+    assert capsys.readouterr().out.splitlines() == ["phase: stopped after step 7, saved"]
+
+
+def test_stopped_training_is_no_failure(
+    finished: list[StepFinished], capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, step = finished[0].run, finished[0].step
+    run.stopping.set()
+    error = TrainingError(f"{step.label}: stopped after step 7, saved")
+    StepPrinter().on_event(StepFailed(run, step, {}, error))
+    [line] = capsys.readouterr().err.splitlines()
+    assert "FAILED" not in line
+    assert line.count(step.label) == 1
+    assert "step 7" in line
+
+
+@pytest.mark.parametrize("columns", [60, 80, 100, 120, 160, 240])
+def test_runs_are_listed_at_any_width(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    store = ArtifactStore(str(tmp_path))
+    names = ("20260101t000000-aa", "20260102t000000-bb")
+    for run_id in names:
+        write_run(store, run_id, recipe={"name": "a-recipe-with-a-long-name"})
+    with terminal(monkeypatch, columns=columns) as read:
+        runs(store=str(tmp_path))
+        header, *lines = re.sub(r"\x1b\[[0-9;]*m", "", read()).splitlines()
+    assert [line.split()[0] for line in lines] == [*reversed(names)]  # one line per run
+    titles = header.split()
+    assert titles[0] == "run"
+    assert titles[-1] == "result"
+    assert ("cached" in titles) == (columns >= 120)

@@ -21,7 +21,8 @@ from support.store_builder import as_given, describe
 import bertloom
 from flows.export.export import export
 from flows.lineage.resolve import artifact_of_file
-from flows.run.step_execution import input_ref, stage_input
+from flows.run.artifact_inputs import input_ref
+from flows.run.step_execution import stage_input
 from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
 from model.data.collator import MicroBatchCollator

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from support.lineage_builder import put, put_recipe
 
-from flows.lineage.resolve import artifact_of_path, resolve, resolve_name
+from flows.lineage.resolve import resolve, resolve_name
+from flows.store.artifact_paths import artifact_of_path
 from flows.store.artifacts import ArtifactStore
 from flows.store.pointers import pointer_to
 from schemas.errors import ArtifactNotFoundError

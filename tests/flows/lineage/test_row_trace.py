@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import bz2
+import gzip
 import hashlib
 import random
 import re
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -20,9 +22,12 @@ from flows.lineage.row_trace import DocumentTrace, Trace, segment_ids, trace_row
 from flows.lineage.shards import Shard, find_shard, read_row
 from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
+from pipelines.counters import Counters
 from pipelines.documents.duplicates import DUPLICATES_FILE
+from pipelines.sources import text
 from pipelines.wordpiece.tokenizer import WordPieceTokenizer
 from pipelines.wordpiece.vocab_files import VOCAB_FILE
+from schemas.corpus_configs import TextSource
 from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError, ConfigError
 from schemas.manifest import Manifest, RawInput
 
@@ -238,3 +243,22 @@ def test_rows_without_a_trace_are_errors(corpus: Corpus) -> None:
     ):
         with pytest.raises(ConfigError):
             trace_row(other, 0)
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
+@pytest.mark.parametrize("encoding", ["utf-8", "koi8-r", "utf-16"])
+def test_text_in_any_encoding_is_traced_to_its_place(
+    tmp_path: Path, name: str, encoding: str
+) -> None:
+    written = [f"{number}: старик вышел из дома и медленно пошёл к реке." for number in range(9)]
+    data = "\n\n".join(written).encode(encoding)
+    (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    source = TextSource(name="t", paths=(str(tmp_path / name),))
+    (split,) = text.plan(source)
+    raw = RawInput(
+        name=name, uri=split.file.uri, size_bytes=split.file.size, sha256=split.file.sha256
+    )
+    documents = SimpleNamespace(config={"sources": [{"name": "t", "kind": "text"}]})
+    for row, paragraph in zip(text.read(split, source, Counters().count), written, strict=True):
+        found = read_raw(cast(Manifest, documents), raw, {"source": "t", **row._asdict()})
+        assert found.text.startswith(paragraph)

@@ -23,7 +23,9 @@ from flows.publish.publish import (
 )
 from flows.store.artifacts import ArtifactStore
 from flows.store.pointers import Pointer
+from schemas.corpus_configs import DecontaminateConfig, NearDuplicatesConfig
 from schemas.errors import ArtifactCorruptError, PublishError, StoreError
+from schemas.finetune_configs import ExamplesConfig
 from schemas.manifest import Manifest
 from schemas.publish_configs import ChangeLimits
 from schemas.recipe import Recipe
@@ -86,6 +88,54 @@ def test_next_version_moves_latest_and_keeps_old_version(
         "corpus/tiny/20261001": tokens_of(first),
         "corpus/tiny/20261101": tokens_of(second),
     }
+
+
+def test_corpus_with_excluded_documents_is_updated(store: ArtifactStore) -> None:
+    recipe = corpus_recipe(store.root).model_copy(
+        update={
+            "find_near_duplicates": NearDuplicatesConfig(),
+            "build_examples": {"sst-2": ExamplesConfig(task="sst-2", data_dir="nowhere")},
+            "decontaminate": DecontaminateConfig(tasks=("sst-2",)),
+        }
+    )
+    counters = {
+        "find-near-duplicates": {
+            "documents-in": 1000,
+            "documents-kept": 990,
+            "documents-dropped-near-duplicate": 10,
+        },
+        "find-contamination": {"documents-to-exclude": 3},
+        "build-examples.sst-2": {"examples": 7},
+    }
+    for number, date in ((1000, "20261001"), (1010, "20261101")):
+        corpus = build(store, {**figures(number), **counters}, date=date, recipe=recipe)
+        result = put(store, recipe, corpus)
+        assert (result.outcome, set(result.parts)) == ("published", {*LABELS, *counters})
+    assert result.comparison is not None
+    compared = {(row.step, row.metric) for row in result.comparison.rows}
+    assert ("find-near-duplicates", "documents-dropped-near-duplicate") in compared
+    assert ("find-contamination", "documents-to-exclude") in compared
+
+
+@pytest.mark.parametrize("keep_versions", [1, 2])
+def test_publishing_keeps_newest_versions(store: ArtifactStore, keep_versions: int) -> None:
+    recipe = corpus_recipe(store.root, keep_versions=keep_versions)
+    for month in range(1, 5):
+        put(store, recipe, build(store, figures(1000 + month), date=f"20260{month}01"))
+    kept = [f"corpus/tiny/20260{month}01" for month in range(5 - keep_versions, 5)]
+    assert [*versions(store)] == kept
+
+
+def test_version_that_latest_points_to_is_kept(store: ArtifactStore) -> None:
+    recipe = corpus_recipe(store.root, keep_versions=2)
+    first, second = build(store, figures()), build(store, figures(1010), date="20261101")
+    put(store, recipe, first)
+    put(store, recipe, second)
+    roll_back(store, "corpus/tiny/20261001")
+    assert set(versions(store)) == {"corpus/tiny/20261001", "corpus/tiny/20261101"}
+    # A publisher with a lower limit that publishes nothing new deletes nothing either.
+    assert put(store, corpus_recipe(store.root, keep_versions=1), first).outcome == "unchanged"
+    assert len(versions(store)) == 2
 
 
 def test_corpus_over_limit_is_published_with_force_only(

@@ -17,9 +17,15 @@ from support.cli_runner import Cli
 from support.lineage_builder import put
 
 from flows.model_loading import best_checkpoint
-from flows.quickstart.folder_scan import FolderScan, scan_folder
+from flows.quickstart.folder_scan import FolderScan, scan_folder, scan_lines
 from flows.quickstart.language_detection import guess_language
-from flows.quickstart.recipe_proposal import Machine, propose
+from flows.quickstart.recipe_proposal import (
+    Budget,
+    Machine,
+    propose,
+    write_recipe,
+    written_budget,
+)
 from flows.quickstart.vocab_size import choose_vocab_size
 from flows.recipes.json_schema import MODELINE, SCHEMA_FILE
 from flows.recipes.loader import load_recipe
@@ -27,7 +33,9 @@ from flows.sample import write_sample
 from flows.sample.dump import write_dump
 from flows.sample.pages import Page
 from flows.store.artifacts import ArtifactStore
+from model.pretraining import speed
 from pipelines.documents.plan import raw_files
+from pipelines.io.raw_files import expand_paths
 from pipelines.sources import SOURCES
 from pipelines.wordpiece.vocab_training import count_words, train_vocabulary
 from schemas.corpus_configs import VocabularyConfig
@@ -65,7 +73,8 @@ def fill_with_texts(folder: Path, count: int = 60) -> None:
 
 def proposed_files(scan: FolderScan, tmp_path: Path) -> dict[str, list[str]]:
     """Return the files that each source of the proposed recipe reads."""
-    text = propose(scan, Machine(2, ""), minutes=1.0, name="mine").text
+    budget = Budget(8, 2)
+    text = propose(scan, Machine(2, ""), minutes=1.0, name="mine", budget=budget).text
     (tmp_path / "recipe.yaml").write_text(text)
     documents = load_recipe(str(tmp_path / "recipe.yaml")).build_documents
     assert documents is not None
@@ -185,11 +194,49 @@ def test_tables_of_other_columns_and_unreadable_files_are_not_in_recipe(tmp_path
     for name, column in (("a", "text"), ("b", "text"), ("c", "review")):
         rows = [{column: f"{number}. {ENGLISH}"} for number in range(200)]
         (tmp_path / f"{name}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    (tmp_path / "utf-16.txt").write_text(ENGLISH, encoding="utf-16")
     (tmp_path / "gone.txt").symlink_to("nowhere")
     scan = scan_folder(tmp_path)
-    assert [count for _, count in scan.ignored] == [1, 1, 1]
+    assert [count for _, count in scan.ignored] == [1, 1]
     assert proposed_files(scan, tmp_path) == {"json": ["a.jsonl", "b.jsonl"]}
+
+
+def test_names_in_any_case_and_other_encodings_are_read(tmp_path: Path) -> None:
+    (tmp_path / "utf-16.TXT").write_text(ENGLISH * 9, encoding="utf-16")
+    (tmp_path / "Plain.Txt").write_text(ENGLISH * 300)
+    (tmp_path / "Packed.txt.GZ").write_bytes(gzip.compress(ENGLISH.encode() * 9))
+    rows = "".join(f"{json.dumps({'text': f'{number}. {ENGLISH}'})}\n" for number in range(50))
+    (tmp_path / "Rows.JSONL").write_text(rows)
+    scan = scan_folder(tmp_path)
+    assert scan.ignored == ()
+    assert ENGLISH in scan.sample
+    files = proposed_files(scan, tmp_path)
+    assert files == {
+        "json": ["Rows.JSONL"], "texts": ["Packed.txt.GZ", "Plain.Txt", "utf-16.TXT"],
+    }  # fmt: skip
+
+
+def test_scan_and_run_pass_over_the_same_links(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder, outside = tmp_path / "mine", tmp_path / "outside"
+    (folder / "deep").mkdir(parents=True)
+    outside.mkdir()
+    fill_with_texts(folder, 30)
+    for path in (outside / "secret.txt", folder / "deep" / "a.txt"):
+        path.write_text(ENGLISH * 9)
+    for link, target in (
+        ("loop", ".."), ("deep/up", ".."), ("far", outside), ("out.txt", outside / "secret.txt"),
+        ("gone.txt", "nowhere"), ("self.txt", "self.txt"), ("deep/0.txt", "../0.txt"),
+    ):  # fmt: skip
+        (folder / link).symlink_to(target)
+    scan = scan_folder(folder)
+    assert sum(count for _, count in scan.ignored) == 6
+    expected = sorted([*(f"{number}.txt" for number in range(30)), "0.txt", "a.txt"])
+    files = proposed_files(scan, tmp_path)
+    assert files == {"texts": sorted({*expected, *(f for f in files["texts"] if "/0.txt" in f)})}
+    read = [name for _, name in expand_paths([str(folder)], suffixes=[".txt"])]
+    assert sorted(name.rpartition("/")[2] for name in read) == expected
+    assert [record.args[1] for record in caplog.records if record.args][-1] == 6
 
 
 def test_unusable_folders_leave_no_recipe(
@@ -211,6 +258,78 @@ def test_unusable_folders_leave_no_recipe(
         assert (result.code, folder in result.err) == (1, True), folder
     assert not list(tmp_path.glob("*.yaml"))
     assert not (tmp_path / SCHEMA_FILE).exists()
+
+
+NOVEL = (
+    "It was late when the ferryman of Orrin came home, and the lantern in the window of his\n"
+    "house was out. Nobody had seen him on the river; nobody had heard the bells that he\n"
+    "counted every night before he slept.\n\n"
+)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"], ids=["lf", "crlf"])
+@pytest.mark.parametrize("is_wrapped", [True, False], ids=["wrapped", "one-line-paragraphs"])
+def test_document_of_long_prose_is_a_file(tmp_path: Path, end: str, is_wrapped: bool) -> None:
+    paragraph = NOVEL if is_wrapped else NOVEL.strip().replace("\n", " ") + "\n\n"
+    for number in range(5):
+        text = (paragraph * 400).replace("\n", end)
+        (tmp_path / f"{number}.txt").write_bytes(text.encode())
+    [group] = scan_folder(tmp_path).groups
+    assert group.fields["document_delimiter"] == "file"
+    assert 20 <= group.documents <= 200  # files are cut, so that some can be held out
+    assert any("one file, cut after" in line for line in scan_lines(scan_folder(tmp_path)))
+
+
+def test_documents_of_sentences_per_line_are_between_blank_lines(tmp_path: Path) -> None:
+    document = "The river rose.\nThe ferryman rowed across.\n\u201cHello!\u201d\nHe was home.\n\n"
+    (tmp_path / "a.txt").write_text(document * 900, encoding="utf-8")
+    [group] = scan_folder(tmp_path).groups
+    assert group.fields["document_delimiter"] == "blank-line"
+    assert group.documents == pytest.approx(900, rel=0.1)
+
+
+def test_single_file_is_read_without_its_neighbors(tmp_path: Path) -> None:
+    for name in ("novel.txt", "other.txt"):
+        (tmp_path / name).write_text(NOVEL * 400)
+    scan = scan_folder(tmp_path / "novel.txt")
+    assert proposed_files(scan, tmp_path) == {"texts": ["novel.txt"]}
+
+
+def test_quickstart_without_terminal_requires_yes(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    fill_folder(tmp_path / "mine")
+    assert cli("quickstart", "mine").code == 2
+    assert not list(tmp_path.glob("*.yaml"))
+
+
+def test_recipe_has_steps_that_fit_into_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(speed, "measure_step_seconds", lambda *_, seq_length, **__: seq_length / 64)
+    (tmp_path / "a.txt").write_text(NOVEL * 400)
+    proposal = propose(scan_folder(tmp_path), Machine(2, ""), minutes=10, name="mine")
+    file = tmp_path / "mine.yaml"
+    assert write_recipe(proposal, file)
+    assert written_budget(file) == Budget(960, 120)
+    phases = load_recipe(str(file)).pretrain
+    assert [phase.budget.max_steps for phase in phases.values()] == [960, 120]
+    assert phases["short"].schedule.total_budget == 1080
+    # The next call keeps the steps, whatever the speed is then.
+    again = propose(
+        scan_folder(tmp_path), Machine(2, ""), minutes=10, name="mine", budget=written_budget(file)
+    )
+    assert again.text.splitlines()[5:] == proposal.text.splitlines()[5:]
+
+
+def test_step_is_timed(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(NOVEL * 400)
+    proposal = propose(scan_folder(tmp_path), Machine(2, ""), minutes=1, name="mine")
+    (tmp_path / "mine.yaml").write_text(proposal.text)
+    budget = written_budget(tmp_path / "mine.yaml")
+    assert budget is not None
+    assert budget.short > budget.longer > 1
 
 
 def test_existing_recipe_is_not_overwritten(
@@ -259,7 +378,7 @@ def test_folder_becomes_model_that_fills_masks(
     result = cli("quickstart", "wiki", "--yes", "--minutes", "0.05")
     assert result.code == 0, result.err
     assert result.out.count("original: ") == 2
-    assert 'bertloom fill "The capital of [MASK] is"' in result.out
+    assert "bertloom fill '" in result.out
     result = cli("fill", "The [MASK] of the town", "-k", "3")
     assert result.code == 0
     assert result.out.splitlines()[1].count("%") == 3

@@ -158,8 +158,8 @@ def test_runs_without_tasks_start_with_their_corpus_or_curves(run: Run) -> None:
     tokens = Written(store, record).manifest("build-tokens").counters["tokens"]
     assert f"{tokens:,} tokens" in heading(text)
     assert list(page.sections) == [
-        "summary", "corpus", "documents", "instances", "dropped", "steps", "lineage", "environment",
-        "configuration",
+        "summary", "about", "corpus", "documents", "instances", "dropped", "steps", "lineage",
+        "environment", "configuration",
     ]  # fmt: skip
     assert not {"#pretraining", "#tasks"} & set(page.links)
     assert any(name.startswith("top-tokens-") for name in page.ids)

@@ -31,7 +31,7 @@ from pipelines.wordpiece.vocab_files import (
     vocab_text,
 )
 from schemas.corpus_configs import VocabularyConfig
-from schemas.errors import ConfigError, InputError, NetworkError, VocabularyError
+from schemas.errors import BertloomError, ConfigError, InputError, NetworkError, VocabularyError
 from schemas.finetune_configs import ExamplesConfig
 from schemas.model_configs import PretrainConfig
 
@@ -110,8 +110,12 @@ def test_preflight_checks_vocabulary_and_tokenizer_of_checkpoint(tmp_path: Path)
     described = json.loads(tokenizer_json(VOCAB, lowercase=True))
     Path(folder, TOKENIZER_FILE).write_text(json.dumps(described))
     check_checkpoint(folder, needs_vocabulary=True)
-    described["normalizer"]["strip_accents"] = False
+    described["normalizer"]["clean_text"] = False
     Path(folder, TOKENIZER_FILE).write_text(json.dumps(described))
+    with pytest.raises(VocabularyError):
+        check_checkpoint(folder, needs_vocabulary=True)
+    # Its rules count beside a vocab.txt, too.
+    Path(folder, VOCAB_FILE).write_text(vocab_text(VOCAB))
     with pytest.raises(VocabularyError):
         check_checkpoint(folder, needs_vocabulary=True)
 
@@ -156,6 +160,24 @@ def test_run_and_plan_refuse_wrong_file_before_first_step(
         assert str(tmp_path / file) in result.err
     assert not list((tmp_path / "store").glob("**/manifest*.json"))
     assert cli("plan", recipe, "--until", "build-documents").code == 0
+
+
+@pytest.mark.parametrize("file", ["one.txt", "vocab.txt", "train.tsv", "bert/config.json"])
+@pytest.mark.parametrize("start", ["command", "python"])
+def test_run_refuses_missing_path_before_first_step(
+    cli: Cli, recipe: str, tmp_path: Path, file: str, start: str
+) -> None:
+    (tmp_path / file).unlink()
+    missing = str((tmp_path / file).parent if "/" in file else tmp_path)
+    if start == "command":
+        result = cli("run", recipe, "--engine", "local")
+        assert result.code == 1
+        assert missing in result.err
+    else:
+        with pytest.raises(BertloomError, match=missing):
+            bertloom.run(recipe)
+    assert not list((tmp_path / "store").glob("**/manifest*.json"))
+    assert not list((tmp_path / "store").glob("runs/*"))
 
 
 def test_preflight_refuses_to_compile_without_compiler(monkeypatch: pytest.MonkeyPatch) -> None:

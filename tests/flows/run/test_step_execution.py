@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 from support.fake_stages import LABELS, FakeStages
 
 from flows.bert import plan_recipe, stages
+from flows.run import executor
 from flows.run.graph import UnknownStepError
 from flows.run.plan import PlannedStep
 from flows.run.provenance import key_environment
@@ -20,10 +23,11 @@ from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import read_run, run_ids
 from model import pretrain
-from pipelines import build_tokens
+from pipelines import build_tokens, build_vocabulary
 from pipelines.progress import current_step_name
 from pipelines.runners.code import code_digest
 from pipelines.runners.job_context import SubmittedJob, current_submission
+from schemas.base_configs import Config
 from schemas.corpus_configs import (
     DocumentsConfig,
     InstancesConfig,
@@ -40,7 +44,7 @@ from schemas.errors import (
     VocabularyError,
 )
 from schemas.execution_configs import ExecutionConfig
-from schemas.manifest import Manifest
+from schemas.manifest import Manifest, StageOutput
 from schemas.recipe import Recipe
 
 ALL = ["documents", "vocabulary", "tokens", "instances", "instances"]
@@ -217,6 +221,37 @@ def test_rebuild_replaces_cached_artifacts(
     results = run(fakes.recipe(root), rebuild=("build-documents",))
     assert "same cache key" in results[0].warning
     assert run(fakes.recipe(root))[0].manifest == results[0].manifest
+
+
+def test_rebuild_of_interrupted_training_starts_anew_and_its_retry_resumes(
+    fakes: FakeStages, root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps_at_start = list[int]()
+
+    def train(config: Config, *, work: str, **rest: Any) -> StageOutput:
+        folder = Path(work)
+        steps_at_start.append(len(list(folder.iterdir())))
+        (folder / f"step-{len(steps_at_start)}").touch()
+        if len(steps_at_start) < 3:
+            raise ConnectionResetError(errno.ECONNRESET, "the disk is gone")
+        return fakes.function("vocabulary")(config, **rest)
+
+    stage = dataclasses.replace(build_vocabulary.STAGE, run=train, supports_resume=True)
+    monkeypatch.setattr(build_vocabulary, "STAGE", stage)
+    monkeypatch.setattr(executor, "RETRY_DELAYS", ())
+    with pytest.raises(ConnectionResetError):
+        run(fakes.recipe(root))
+    monkeypatch.setattr(executor, "RETRY_DELAYS", (0, 0))
+    run(fakes.recipe(root), rebuild=("build-vocabulary",))
+    assert steps_at_start == [0, 0, 1]
+
+
+def test_recipe_runs_again_after_its_store_was_deleted(fakes: FakeStages, tmp_path: Path) -> None:
+    root = tmp_path / "deleted"
+    for _ in range(2):
+        run(fakes.recipe(str(root)))
+        assert fakes.calls == ALL
+        shutil.rmtree(root)
 
 
 def test_unknown_step_engine_or_runner_raises_config_error(fakes: FakeStages, root: str) -> None:

@@ -41,7 +41,7 @@ from schemas.execution_configs import ExecutionConfig
 from schemas.finetune_configs import ExamplesConfig
 from schemas.recipe import Recipe
 
-GOLDEN = "175d8ca95055eeb2a8bbce3f5add3396e1cd53f472cf373d63d7fd3cf69ca6e7"
+GOLDEN = "1c1f02750eb8e5ede115033f3f5c30299dbad1d83a495161be868490f7ac80ec"
 """Digest of the default sample's files: any change of them fails a test."""
 
 DUMP = "samplewiki-20260101-pages-articles-multistream"
@@ -106,7 +106,8 @@ def test_files_depend_on_the_seed_alone(folder: Path, tmp_path: Path) -> None:
     write_sample(str(tmp_path / "other"), articles=100, tales=2, pages_per_stream=25, seed=1)
     other = digests(tmp_path / "other")
     assert other.keys() == digests(folder).keys()
-    assert all(other[name] != digest for name, digest in digests(folder).items())
+    same = {name for name, digest in digests(folder).items() if other[name] == digest}
+    assert same == {f"tasks/{task}/data-label.txt" for task in SETS}
 
 
 def test_default_sample_is_unchanged(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import multiprocessing
 import os
@@ -24,9 +25,12 @@ from support.store_races import FILES, REPEATS, check_swaps, check_that_one_swap
 import bertloom
 from flows.store.artifacts import ArtifactStore
 from flows.store.backend import open_backend
-from flows.store.pointers import key_path, pointer_to, ref_path
+from flows.store.garbage_collection import collect_garbage
+from flows.store.pointers import Ref, key_path, pin_path, pointer_to, ref_path, tombstone_path
+from flows.store.record_checks import check_records
 from model.training.artifact_files import write_file
 from pipelines.io.files import write_text_file
+from schemas.checksummed import dump_json
 from schemas.errors import (
     ArtifactCorruptError,
     ArtifactNotFoundError,
@@ -185,6 +189,19 @@ def test_ref_is_swapped_only_when_it_is_as_expected(store: ArtifactStore) -> Non
     assert store.ref("corpus/latest") == two
 
 
+def test_ref_with_fields_in_another_order_is_moved_and_deleted(store: ArtifactStore) -> None:
+    first, second = published(store), published(store, "two", spec={"seed": 1})
+    one, two = pointer_to(first), pointer_to(second)
+    ref = Ref(name="corpus/latest", pointer=one).model_dump(exclude_defaults=True)
+    reordered = dump_json(dict(reversed(ref.items())))
+    store.backend.replace(ref_path("corpus/latest"), reordered)
+    store.swap_ref("corpus/latest", two, expected=one)
+    assert store.ref("corpus/latest") == two
+    store.backend.replace(ref_path("corpus/latest"), reordered)
+    store.delete_ref("corpus/latest", expected=one)
+    assert store.ref("corpus/latest") is None
+
+
 @pytest.mark.parametrize("name", ["../keys/x", "a/../b", "/etc/x", "a//b", ".hidden", "a/.b", ""])
 def test_ref_outside_of_its_folder_is_refused(store: ArtifactStore, name: str) -> None:
     with pytest.raises(ConfigError):
@@ -341,3 +358,73 @@ def test_path_outside_of_store_is_refused(store: ArtifactStore, path: str) -> No
     for write in (backend.put_if_absent, backend.replace):
         with pytest.raises(StoreError):
             write(path, b"")
+
+
+def test_link_that_nfs_reports_as_existing_is_a_success(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, link = ArtifactStore(str(tmp_path / "store")), os.link
+
+    def link_and_lose_answer(source: Path, target: Path) -> None:
+        link(source, target)
+        raise FileExistsError(errno.EEXIST, "File exists", str(target))
+
+    manifest = prepared(store, "one")
+    monkeypatch.setattr(os, "link", link_and_lose_answer)
+    assert store.commit(manifest).created
+    monkeypatch.undo()
+    assert store.lookup(manifest.stage, manifest.cache_key) == manifest
+    assert not store.backend.put_if_absent(key_path(manifest.stage, manifest.cache_key), b"{}")
+
+
+def test_commit_keeps_own_artifact_when_store_denies_its_success(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifest, put = prepared(store, "one"), store.backend.put_if_absent
+
+    def put_and_deny(path: str, data: bytes) -> bool:
+        put(path, data)
+        return False
+
+    monkeypatch.setattr(store.backend, "put_if_absent", put_and_deny)
+    assert store.commit(manifest).created
+    assert store.lookup(manifest.stage, manifest.cache_key) == manifest
+
+
+def test_misplaced_pointer_is_not_used(store: ArtifactStore) -> None:
+    first, second = published(store), published(store, "two", spec={"seed": 1})
+    source, target = (key_path(made.stage, made.cache_key) for made in (first, second))
+    store.backend.replace(target, store.backend.read(source))
+    assert store.lookup(second.stage, second.cache_key) is None
+    assert store.lookup(first.stage, first.cache_key) == first
+
+
+def test_misplaced_records_are_errors(store: ArtifactStore) -> None:
+    first, second = published(store), published(store, "two", spec={"seed": 1})
+    for made, name in ((first, "a"), (second, "b")):
+        store.set_ref(name, made)
+        store.pin(made, reason="a test")
+    for path in (ref_path, pin_path):
+        names = ("a", "b") if path is ref_path else (first.artifact_id, second.artifact_id)
+        store.backend.replace(path(names[1]), store.backend.read(path(names[0])))
+    store.backend.replace(second.manifest_path, store.backend.read(first.manifest_path))
+    for read in (
+        lambda: store.ref("b"),
+        store.pins,
+        store.ref_pointers,
+        lambda: store.read_manifest(second.manifest_path),
+    ):
+        with pytest.raises(ArtifactCorruptError):
+            read()
+    assert store.ref("a") is not None
+    paths = {problem.path for problem in check_records(store)}
+    assert {ref_path("b"), pin_path(second.artifact_id)} <= paths
+
+
+@pytest.mark.parametrize("cache_key", ["a\0b", "/etc/passwd", "../x", ""])
+def test_tombstone_with_impossible_key_is_corrupt(store: ArtifactStore, cache_key: str) -> None:
+    pointer = pointer_to(published(store)).model_copy(update={"cache_key": cache_key})
+    store.backend.replace(tombstone_path(pointer.artifact_id), pointer.to_json())
+    with pytest.raises(ArtifactCorruptError):
+        collect_garbage(store, keep_runs=1, grace_hours=1, dry_run=True)
+    assert tombstone_path(pointer.artifact_id) in {p.path for p in check_records(store)}

@@ -28,7 +28,7 @@ from flows.cards.cards import has_card
 from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
 from flows.store.leases import LeaseHolder, lease_path
-from flows.store.pointers import pointer_to
+from flows.store.pointers import pointer_to, tombstone_path
 from flows.store.record_checks import check_records
 from flows.store.verification import verify
 from model.finetune import finetune
@@ -89,9 +89,17 @@ def full_store(tmp_path_factory: pytest.TempPathFactory) -> ArtifactStore:
     quarantined = published(store, "quarantined", spec={"seed": 9})
     pointer = store.pointer(quarantined.stage, quarantined.cache_key) or pointer
     store.quarantine(pointer.path, expected=pointer.to_json(), reason="a test")
-    store.backend.replace("tombstones/y.json", pointer.to_json())
+    store.backend.replace(tombstone_path(pointer.artifact_id), pointer.to_json())
+    key = f"build-tokens/{'0' * 64}"
     holder = LeaseHolder(
-        holder="r", host="h", system="s", pid=1, process_start=0.0, expires_at=0.0, token="t"
+        key=key,
+        holder="r",
+        host="h",
+        system="s",
+        pid=1,
+        process_start=0.0,
+        expires_at=0.0,
+        token="t",
     )
     store.backend.replace(lease_path("build-tokens", "0" * 64), holder.to_json())
     add_cards(store)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable
@@ -19,8 +20,11 @@ from support.store_builder import (
     write_run,
 )
 
+from flows.store import garbage_collection
 from flows.store.artifacts import ArtifactStore
 from flows.store.garbage_collection import GarbageReport, collect_garbage
+from flows.store.gc_roots import StoreScan
+from flows.store.leases import acquire_or_holder
 from flows.store.pointers import key_path, pointer_to
 from flows.store.verification import verify
 from pipelines.io.files import write_text_file
@@ -336,3 +340,27 @@ def test_pointer_deleted_by_killed_collection_is_restored_when_in_use(
     collect(store)
     assert store.lookup(STAGE, manifest.cache_key) == manifest
     assert store.backend.names("tombstones") == []
+
+
+def test_checkpoints_of_training_that_starts_meanwhile_stay(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = "ab" * 32
+    work = f"work/{STAGE}/{key}"
+    store.backend.put_if_absent(f"{work}/step-1", b"x")
+    set_times(store, 0.0)
+    scan = garbage_collection.scan_store
+
+    with contextlib.ExitStack() as training:
+
+        def scan_and_start_training(*args: Any, **options: Any) -> StoreScan:
+            scanned = scan(*args, **options)
+            training.enter_context(acquire_or_holder(store, STAGE, key, holder="training"))
+            return scanned
+
+        monkeypatch.setattr(garbage_collection, "scan_store", scan_and_start_training)
+        collect(store)
+        assert store.backend.sizes(work) == {"step-1": 1}
+    monkeypatch.undo()
+    collect(store)
+    assert store.backend.sizes(work) == {}

@@ -56,7 +56,9 @@ def write_lease(store: ArtifactStore, path: str = "", /, **fields: object) -> No
         "expires_at": time.time() + 3600,
         "token": "0",
     }
-    path, data = path or lease_path(STAGE, KEY), dump_json({**lease, **fields})
+    path = path or lease_path(STAGE, KEY)
+    lease["key"] = path.removeprefix("leases/").removesuffix(".json")
+    data = dump_json({**lease, **fields})
     is_written = False
     while not is_written:  # the holder renews it at the same time
         current = store.backend.read_if_exists(path)

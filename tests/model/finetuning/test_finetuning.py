@@ -25,7 +25,7 @@ from model.finetuning.jobs import CURVE_FILE, TrialJob
 from model.finetuning.loop import train_trial
 from model.finetuning.prediction import Predictor, answer
 from model.finetuning.saved_models import load_task_model
-from model.finetuning.setup import TrialSetup, has_upper_case, open_trial
+from model.finetuning.setup import TrialSetup, open_trial
 from model.launch.stopping import StopRequest
 from model.task_types.prediction_files import read_lines, to_lines
 from model.tasks import TASKS
@@ -33,7 +33,12 @@ from model.tasks.examples import read_examples
 from model.training.checkpoints import Checkpoints
 from model.training.loop import Trainer
 from pipelines.wordpiece.tokenizer import tokenizer_config_json
-from pipelines.wordpiece.vocab_files import TOKENIZER_CONFIG_FILE, UNUSED, VOCAB_FILE
+from pipelines.wordpiece.vocab_files import (
+    TOKENIZER_CONFIG_FILE,
+    UNUSED,
+    VOCAB_FILE,
+    has_upper_case,
+)
 from schemas.errors import (
     CheckpointError,
     ConfigError,

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import logging
 import math
 import struct
-import sys
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from tqdm import tqdm
 
 from model.monitoring.formatting import format_rounded_duration
 from model.monitoring.plots import plot_curves
@@ -27,6 +24,8 @@ from model.monitoring.training_log import (
     read_curves,
 )
 from model.training.amounts import Amounts
+from pipelines.progress import PROGRESS_FILE, ProgressUpdate
+from pipelines.terminal import BARS_VARIABLE
 from schemas.errors import TrainingError
 from schemas.model_configs import BudgetConfig
 
@@ -277,27 +276,28 @@ def test_time_left_follows_the_recent_pace(clock: list[float]) -> None:
     assert progress.seconds_left() == 0.0
 
 
-def test_narrow_terminal_drops_details_and_keeps_the_bar(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], clock: list[float]
+def test_training_with_a_bar_sends_its_status_and_logs_only_evaluations(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    clock: list[float],
 ) -> None:
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    narrow = functools.partial(tqdm, ncols=110)  # width of a real terminal
-    monkeypatch.setattr("model.monitoring.reporter.tqdm", narrow)
-    budget = BudgetConfig(max_steps=1_000)
-    with closing(TrainingProgress("pretrain.phase-1", budget=budget, done=Amounts())) as progress:
-        for step in range(101, 121):
+    monkeypatch.setenv(BARS_VARIABLE, "1")
+    caplog.set_level(logging.INFO, logger="model")
+    budget, file = BudgetConfig(max_steps=1_000), tmp_path / PROGRESS_FILE
+    with closing(
+        TrainingProgress("phase", budget=budget, done=Amounts(), progress_file=file)
+    ) as progress:
+        for step in range(101, 141):
             clock[0] += 1
+            progress.log_step(step_record(step), throughput_record(step))
             advance(progress, step)
-        progress.log_step(step_record(120), throughput_record(120))
-    last = capsys.readouterr().err.split("\r")[-3]
-    assert "pretrain.phase-1:  12%|" in last
-    assert "step 120 of 1,000, loss 3.71, MLM 72.6" in last
-    assert "15 min left" in last
-    assert "MFU" not in last
-    assert len(last.split("|")[1]) >= 25
-    assert len(last) <= 110
-    progress.log_evaluation(evaluation_record(120))
-    assert "pretrain.phase-1: step 120, held-out MLM loss 2.500" in capsys.readouterr().err
+        progress.log_evaluation(evaluation_record(140), caution="only 3 instances")
+    update = ProgressUpdate(**json.loads(file.read_text()))
+    assert update.details[0].startswith("step 1")
+    assert update.details[-1].endswith("left")
+    [record] = caplog.records
+    assert "only 3 instances" in record.getMessage()
 
 
 @pytest.mark.parametrize(

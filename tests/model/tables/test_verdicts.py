@@ -9,14 +9,13 @@ import pytest
 from support.evaluation_builder import BASE, SCRATCH, majority, written
 from support.sweep_builder import source, steps_sweep, sweep_of
 
-from model.tables.significance import mean_difference
 from model.tables.verdicts import Verdict
 
 GOOD, POOR = [0.99, 1.0, 1.0], [0.42, 0.44, 0.43]
 
 
 def verdicts(*given: dict[str, Any]) -> list[Verdict]:
-    return list(source(*given).tables.verdicts)
+    return list(source(*given).verdicts)
 
 
 def twins(task: str, pretrained: Sequence[float], scratch: Sequence[float]) -> list[dict[str, Any]]:
@@ -38,11 +37,11 @@ def test_pretraining_on_all_tasks_is_summarized_first() -> None:
     found = verdicts(*twins("sst-2", GOOD, POOR), *twins("cola", GOOD, POOR))
     assert sentences(found)[0] == (
         "Pretraining helps on all 2 tasks: +57 points on average "
-        "(95 % interval 56 to 58, 3 restarts each)"
+        "(95 % interval 54 to 59, 3 restarts, 1,000 dev rows each)"
     )
     assert [verdict.task for verdict in found] == ["", "cola", "sst-2"]
-    pairs = [(GOOD, POOR), (GOOD, POOR)]
-    assert (found[0].difference, found[0].low) == pytest.approx(mean_difference(pairs)[:2])
+    assert found[0].difference == pytest.approx(0.5667, abs=1e-4)
+    assert (found[0].restarts, found[0].rows) == (3, 1_000)
 
 
 def test_pretraining_on_some_tasks_is_counted() -> None:
@@ -53,8 +52,8 @@ def test_pretraining_on_some_tasks_is_counted() -> None:
     assert found[0].outcome == "better"
     assert found[1].outcome == "no difference"
     assert found[1].sentence == (
-        "No difference visible on CoLA between pretrained and from scratch: +10 points (p 0.5); "
-        "more restarts are needed"
+        "No difference visible on CoLA between pretrained and from scratch: +10 points "
+        "(p 0.54, 95 % interval -26 to 62, 3 restarts, 1,000 dev rows)"
     )
 
 
@@ -73,11 +72,13 @@ def test_pretraining_is_compared_with_twin_of_same_shape_and_method() -> None:
     [
         (
             "sst-2", GOOD, POOR, "better",
-            "Pretraining helps: +57 points on SST-2 (95 % interval 55 to 59, 3 restarts)",
+            "Pretraining helps: +57 points on SST-2 "
+            "(95 % interval 52 to 61, 3 restarts, 1,000 dev rows)",
         ),
         (
             "sst-2", POOR, GOOD, "worse",
-            "Pretraining hurts: -57 points on SST-2 (95 % interval -59 to -55, 3 restarts)",
+            "Pretraining hurts: -57 points on SST-2 "
+            "(95 % interval -60 to -52, 3 restarts, 1,000 dev rows)",
         ),
         (
             "cola", [0.9], [0.1], "untested",
@@ -86,18 +87,14 @@ def test_pretraining_is_compared_with_twin_of_same_shape_and_method() -> None:
         ),
         (
             "sst-2", [1.0, 1.0], [1.0, 1.0], "no difference",
-            "No difference on SST-2 between pretrained and from scratch: all restarts score the "
-            "same",
+            "No difference visible on SST-2 between pretrained and from scratch: 0.0 points "
+            "(p 1, 95 % interval -0.1 to 0.1, 2 restarts, 1,000 dev rows)",
         ),
-        # Without spread, restarts are dealt out: 2 of 20 ways are as far apart, and 2 of 70.
+        # Restarts without spread: the rows decide.
         (
-            "sst-2", [1.0] * 3, [0.5] * 3, "untested",
-            "Not tested on SST-2: pretrained minus from scratch is +50 points in every restart "
-            "(3 restarts); more restarts are needed",
-        ),
-        (
-            "sst-2", [1.0] * 4, [0.5] * 4, "better",
-            "Pretraining helps: +50 points on SST-2 (p 0.029, 4 restarts without spread)",
+            "sst-2", [1.0] * 3, [0.5] * 3, "better",
+            "Pretraining helps: +50 points on SST-2 "
+            "(95 % interval 47 to 53, 3 restarts, 1,000 dev rows)",
         ),
     ],
 )  # fmt: skip
@@ -110,15 +107,14 @@ def test_pretraining_on_one_task(
     assert (found.first, found.second) == (task, f"{task}-scratch")
 
 
-def test_p_is_corrected_for_all_pairs_of_entries() -> None:
+def test_p_is_corrected_for_all_comparisons_of_the_table() -> None:
     tasks = ("cola", "sst-2", "mrpc", "rte")
-    runs = ([0.60, 0.64, 0.62], [0.50, 0.54, 0.57])
+    runs = ([0.69, 0.70, 0.71], [0.66, 0.64, 0.65])
     alone = verdicts(*twins("cola", *runs))
     together = verdicts(*(entry for task in tasks for entry in twins(task, *runs)))
     assert alone[0].outcome == "better"
     assert [verdict.outcome for verdict in together[1:]] == ["no difference"] * 4
-    assert together[1].p == pytest.approx(4 * (alone[0].p or 0.0))
-    assert together[0].sentence.startswith("Pretraining helps: +8.3 points on average over 4 tasks")
+    assert together[0].sentence.startswith("Pretraining helps: +5.0 points on average over 4 tasks")
 
 
 # Entries
@@ -137,7 +133,8 @@ def test_best_entry_is_compared_with_each_other() -> None:
     found = verdicts(*given)
     assert [(verdict.first, verdict.second) for verdict in found] == [("c", "b"), ("c", "a")]
     assert found[0].sentence == (
-        "c is better than b: +66 points on CoLA (95 % interval 64 to 68, 3 restarts)"
+        "c is better than b: +66 points on CoLA "
+        "(95 % interval 62 to 71, 3 restarts, 1,000 dev rows)"
     )
 
 
@@ -187,12 +184,12 @@ def test_variants_of_table_5_are_named_by_their_change() -> None:
     full, without = [0.98, 1.0, 0.99], [0.8, 0.82, 0.84]
     runs = {"bert-base": full, "no-nsp": without, "left-to-right": without}
     both = {name: {"qnli": scores, "mnli": scores} for name, scores in runs.items()}
-    found = sweep_of("table-5", both).tables.verdicts
+    found = sweep_of("table-5", both).verdicts
     assert sentences(found) == [
         "Without next-sentence prediction: -17 points on average over 2 tasks "
-        "(95 % interval -19 to -15, 3 restarts)",
+        "(95 % interval -21 to -12, 3 restarts, 1,000 dev rows)",
         "No difference visible on average over 2 tasks between left-to-right and no-nsp: "
-        "0.0 points (p 1); more restarts are needed",
+        "0.0 points (p 1, 95 % interval -5.6 to 5.2, 3 restarts, 1,000 dev rows)",
     ]
     assert [(one.first, one.outcome) for one in found] == [
         ("no-nsp", "worse"),
@@ -206,19 +203,19 @@ def test_steps_are_compared_between_objectives_and_half_way() -> None:
         "masked-lm": {"600": [0.5, 0.51, 0.52], "1200": [0.9, 0.91, 0.92]},
         "left-to-right": {"600": POOR, "1200": POOR},
     }
-    assert sentences(steps_sweep(runs).tables.verdicts) == [
+    assert sentences(steps_sweep(runs).verdicts) == [
         "masked-lm instead of left-to-right (at 1,200 steps): +48 points on MNLI "
-        "(95 % interval 46 to 50, 3 restarts)",
+        "(95 % interval 43 to 53, 3 restarts, 1,000 dev rows)",
         "1,200 steps instead of 600 steps (masked-lm): +40 points on MNLI "
-        "(95 % interval 38 to 42, 3 restarts)",
+        "(95 % interval 35 to 44, 3 restarts, 1,000 dev rows)",
         "No difference visible on MNLI between 1,200 steps and 600 steps (left-to-right): "
-        "0.0 points (p 1); more restarts are needed",
+        "0.0 points (p 0.99, 95 % interval -3.7 to 3.8, 3 restarts, 1,000 dev rows)",
     ]
 
 
 def test_variants_at_majority_are_one_verdict_at_the_end() -> None:
     chance = {"mnli": [0.4, 0.41, 0.39]}
     runs = {"a": chance, "b": chance, "c": {"mnli": GOOD}}
-    found = sweep_of("table-6", runs, baseline=0.4).tables.verdicts
+    found = sweep_of("table-6", runs, baseline=0.4).verdicts
     assert found[-1].sentence == "MNLI, 2 of 3 variants: not better than the majority class (40.0)"
     assert [one.kind for one in found] == ["variants"] * 3 + ["baseline"]

@@ -166,7 +166,7 @@ def test_tables_without_header_and_with_other_separators(tmp_path: Path) -> None
     form = {"delimiter": "spaces"}
     rows, _ = parse(path, "0  great\n1 bad\n", "sst-2", columns=columns, file_format=form)
     assert values(rows, "text_a", "label") == [("great", "0"), ("bad", "1")]
-    with pytest.raises(ConfigError, match="quotes"):
+    with pytest.raises(ConfigError, match="quoted"):
         parse(path, text, "sst-2", columns=columns, file_format={**form, "quoted": True})
 
 
@@ -176,7 +176,7 @@ def test_tables_without_header_and_with_other_separators(tmp_path: Path) -> None
         (REVIEWS, {"text": "revue", "label": 3}, r"'revue' \(text\) in its first line, "
          r"found 4 columns: 0 'id', 1 'review', 2 'stars', 3 'said'"),
         (REVIEWS, {"text": 1, "label": 4}, r"a column 4 \(label\), counted from 0, found 4 col"),
-        (REVIEWS, {"text": 1, "label": 3, "id": 0}, r"has id, which look like .*table\.header"),
+        (REVIEWS, {"text": 1, "label": 3, "id": 0}, r"has id, .*file_format\.header"),
         ("a\ta\tb\nx\ty\tz\n", {"text": "a", "label": "b"}, "found 2 of them: give the number"),
         ('"open,x\n', {"text": 0, "label": 1}, "quotation mark of its first line is not closed"),
     ],
@@ -219,7 +219,7 @@ def test_columns_that_make_no_sense(config: Any, expected: str) -> None:
         ("pair-regression", {"labels": ("a", "b")}, "labels: expected a task without fixed"),
         ("sst-2", {"data_files": {"holdout": ("x",)}}, "data_files: no split 'holdout'"),
         ("sst-2", {"max_samples": {"dve": 1}}, "max_samples: no split"),
-        ("sst-2", {"max_samples": {"dev": 0}}, "max_samples: expected 1 or more"),
+        ("sst-2", {"max_samples": {"dev": 0}}, r"max_samples\.dev: expected 1"),
     ],
 )
 def test_config_that_does_not_fit_the_task_is_refused(
@@ -310,7 +310,7 @@ def test_tag_numbers_take_names_of_recipe_or_parquet_schema(
 
 def test_tag_numbers_without_names_are_refused(tmp_path: Path) -> None:
     url = export(tagged(tags=NUMBERS), tmp_path / "train.jsonl")
-    with pytest.raises(TaskDataError, match="labels: ") as error:
+    with pytest.raises(TaskDataError, match="labels") as error:
         build_one(tmp_path, url=url, task="tagging")
     assert url in str(error.value)
     assert "ner_tags" in str(error.value)

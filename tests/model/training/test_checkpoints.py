@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import hashlib
+import inspect
+import json
 import logging
 import os
 import signal
@@ -46,8 +50,8 @@ def _assert_equal(found: dict[str, dict[str, torch.Tensor]], step: int) -> None:
     torch.testing.assert_close(found, _tensors(step), rtol=0, atol=0)
 
 
-def _save(checkpoints: Checkpoints, step: int, loss: float | None = None) -> Path:
-    saved = checkpoints.save(step, tensors=_tensors(step), state={"step": step}, loss=loss)
+def _save(checkpoints: Checkpoints, step: int) -> Path:
+    saved = checkpoints.save(step, tensors=_tensors(step), state={"step": step})
     return Path(saved.url)
 
 
@@ -71,11 +75,11 @@ def test_everything_comes_back_exactly(folder: str) -> None:
         "loader": {"window": 1},
         "x": None,
     }
-    saved = checkpoints.save(3, tensors=_tensors(3), state=state, loss=2.5)
+    saved = checkpoints.save(3, tensors=_tensors(3), state=state)
     loaded = Checkpoints(folder, keep_last=2).latest()
     assert loaded is not None
     assert loaded.info == saved == checkpoints.list()[0]
-    assert (saved.step, saved.loss) == (3, 2.5)
+    assert saved.step == 3
     _assert_equal(loaded.tensors, 3)
     assert loaded.state == state
 
@@ -103,20 +107,16 @@ def test_files_do_not_depend_on_tensor_order_and_safetensors_reads_them(tmp_path
     _assert_equal({name.split(".")[0]: load_file(first / name) for name in names}, 5)
 
 
-def test_newest_and_best_checkpoints_are_kept(folder: str) -> None:
+def test_newest_checkpoints_are_kept(folder: str) -> None:
     checkpoints = Checkpoints(folder, keep_last=2)
     seen = []
-    for step, loss in enumerate([None, 5.0, 2.0, 3.0, None, 2.5, 4.0]):
-        checkpoints.save(step, tensors=_tensors(step), state={"step": step}, loss=loss)
+    for step in range(4):
+        _save(checkpoints, step)
         seen.append(_steps(checkpoints))
-        if step == 0:
-            with pytest.raises(CheckpointError):  # no loss yet
-                checkpoints.best()
-    assert seen == [[0], [0, 1], [1, 2], [2, 3], [2, 3, 4], [2, 4, 5], [2, 5, 6]]
-    assert checkpoints.best().info.step == 2
+    assert seen == [[0], [0, 1], [1, 2], [2, 3]]
     latest = checkpoints.latest()
     assert latest is not None
-    assert (latest.info.step, latest.state) == (6, {"step": 6})
+    assert (latest.info.step, latest.state) == (3, {"step": 3})
 
 
 def test_checkpoint_of_earlier_step_is_latest_when_saved_last(tmp_path: Path) -> None:
@@ -169,17 +169,48 @@ def test_damaged_newest_checkpoint_is_logged_and_skipped(
     assert "starting from step 0" in caplog.text
 
 
-@pytest.mark.parametrize("file", ["model.safetensors", RECORD_FILE])
-def test_all_checkpoints_are_deleted_when_the_best_is_damaged(file: str, tmp_path: Path) -> None:
-    checkpoints = Checkpoints(str(tmp_path), keep_last=1)
-    best = _save(checkpoints, 1, loss=1.0)
-    _save(checkpoints, 2, loss=2.0)
-    checkpoints.delete_all_without_best()
+def _call_readers(checkpoints: Checkpoints) -> None:
+    """Call every public method that needs no argument."""
+    for name, method in inspect.getmembers(checkpoints, inspect.ismethod):
+        if not name.startswith("_") and not inspect.signature(method).parameters:
+            with contextlib.suppress(CheckpointError):
+                method()
+
+
+@pytest.mark.parametrize("damaged", [1, 2, 3])
+@pytest.mark.parametrize("damage", [_flip, _truncate])
+@pytest.mark.parametrize("file", ["model.safetensors", "optimizer.safetensors", RECORD_FILE])
+def test_damaged_checkpoint_costs_no_other(
+    file: str, damage: Callable[[Path], None], damaged: int, tmp_path: Path
+) -> None:
+    checkpoints = Checkpoints(str(tmp_path), keep_last=4)
+    for step in (1, 2, 3):
+        saved = _save(checkpoints, step)
+        if step == damaged:
+            path = saved / file
+    damage(path)
+    before = sorted(tmp_path.rglob("*"))
+    _call_readers(checkpoints)
+    assert sorted(tmp_path.rglob("*")) == before  # only `save` deletes
+    latest = checkpoints.latest()
+    assert latest is not None
+    assert latest.info.step == (2 if damaged == 3 else 3)
+    _save(checkpoints, 4)
+    assert {1, 2, 3, 4} - {damaged} <= set(_steps(checkpoints))
+
+
+def test_checkpoint_of_version_with_more_fields_is_not_damaged(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(str(tmp_path), keep_last=2)
+    record = _save(checkpoints, 1) / RECORD_FILE
+    content = json.loads(record.read_bytes())["checkpoint"] | {"score": None, "epoch": 3}
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    record.write_text(json.dumps({"checkpoint": content, "sha256": digest}))
+    latest = checkpoints.latest()
+    assert latest is not None
+    _assert_equal(latest.tensors, 1)
+    _save(checkpoints, 2)
     assert _steps(checkpoints) == [1, 2]
-    _flip(best / file)
-    checkpoints.delete_all_without_best()
-    assert checkpoints.latest() is None
-    assert list(tmp_path.glob("step-*")) == []
 
 
 def test_next_save_deletes_unfinished_checkpoint(tmp_path: Path) -> None:
@@ -210,7 +241,7 @@ with checkpoints.lock():
         step += 1
         values = torch.full((100_000,), float(step))
         tensors = {"model": {"w": values, "v": values + 1}, "optimizer": {"m": values}}
-        checkpoints.save(step, tensors=tensors, state={"step": step}, loss=1.0 / step)
+        checkpoints.save(step, tensors=tensors, state={"step": step})
         print(step, flush=True)
 """
 
@@ -307,7 +338,7 @@ def test_failed_write_loses_nothing(
     failing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkpoints = Checkpoints(str(tmp_path), keep_last=1)
-    first = _save(checkpoints, 1, 2.0)
+    first = _save(checkpoints, 1)
     before = sorted(path.name for path in tmp_path.iterdir())
 
     def fail(*_: Any, **__: Any) -> Any:
@@ -341,13 +372,9 @@ def test_interrupted_save_leaves_no_files(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_values_that_cannot_be_stored_are_refused(tmp_path: Path) -> None:
     checkpoints = Checkpoints(str(tmp_path / "run"), keep_last=1)
-    for wrong, field in (
-        ({"state": {"x": torch.zeros(1)}}, "state"),
-        ({"state": {"x": float("inf")}}, "state"),
-        ({"loss": float("nan")}, "loss"),
-    ):
-        with pytest.raises(CheckpointError, match=field):
-            checkpoints.save(1, **{"tensors": {}, "state": {}, **wrong})  # type: ignore[arg-type]
+    for wrong in (torch.zeros(1), float("inf")):
+        with pytest.raises(CheckpointError, match="state"):
+            checkpoints.save(1, tensors={}, state={"x": wrong})
     with pytest.raises(CheckpointError, match="nosuch"):
         Checkpoints("nosuch://x", keep_last=1)
     assert not (tmp_path / "run").exists()

@@ -8,7 +8,8 @@ import random
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from support.corpus_builder import run_corpus
@@ -31,6 +32,7 @@ from support.training_builder import SmallCorpus, as_phase, published
 from flows.recipes.loader import load_recipe
 from model.finetuning.loop import train_trial
 from model.launch.stopping import StopRequest
+from model.monitoring.summaries import summarize_phase
 from model.pretraining.loop import train
 from model.pretraining.results import read_finished
 from model.training.health import (
@@ -48,7 +50,7 @@ from model.training.health import (
 from pipelines.instances import HELD_OUT_PREFIX
 from schemas.corpus_configs import DocumentsConfig, InstancesConfig, TextSource, VocabularyConfig
 from schemas.errors import TrainingError
-from schemas.manifest import StageInput
+from schemas.manifest import Manifest, StageInput
 from schemas.recipe import Recipe
 
 pytestmark = pytest.mark.usefixtures("same_threads")
@@ -228,7 +230,7 @@ def test_unigram_warning_is_reported_once_when_training_is_resumed(
         "evaluation": {"max_eval_samples": 40, "eval_steps": 2},
     }
     whole = pretrained(small_corpus, tmp_path / "whole", **changes)
-    assert kinds(whole) == ["unigram-loss"]
+    assert kinds(whole) == ["unigram-loss", "small-held-out-set"]
     # Evaluations up to step 8 of 12 come too early; the artifact has the warning of the end.
     [record] = warnings_of(caplog)
     assert "after 10 steps" in record.getMessage()
@@ -237,6 +239,30 @@ def test_unigram_warning_is_reported_once_when_training_is_resumed(
         train(small_corpus.job(tmp_path / "part", **changes), stop=StopAfter(11))
     assert pretrained(small_corpus, tmp_path / "part", **changes) == whole
     assert len(warnings_of(caplog)) == 1
+
+
+@pytest.mark.parametrize(
+    ("instances", "documents", "is_small"), [(3, 1, True), (99, 40, True), (500, 19, True),
+    (100, 20, False)],
+)  # fmt: skip
+def test_metrics_of_few_held_out_documents_carry_their_number(
+    small_corpus: SmallCorpus, tmp_path: Path, instances: int, documents: int, is_small: bool
+) -> None:
+    job = small_corpus.job(tmp_path)
+    counters = {
+        **job.instances.counters,
+        "held-out-instances": instances,
+        "held-out-documents-kept": documents,
+    }
+    job = job.model_copy(
+        update={"instances": job.instances.model_copy(update={"counters": counters})}
+    )
+    train(job, stop=StopRequest())
+    statistics = read_finished(job).statistics
+    assert ("small-held-out-set" in kinds(statistics)) == is_small
+    phase = SimpleNamespace(statistics=statistics, counters={"steps": 9})
+    for text in (statistics.get("held_out_caution", ""), summarize_phase(cast("Manifest", phase))):
+        assert (f"{instances} instances of {documents} document" in text) == is_small
 
 
 def test_training_loss_is_compared_without_held_out(

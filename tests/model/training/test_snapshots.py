@@ -112,7 +112,7 @@ def scripted_losses(patch: pytest.MonkeyPatch) -> None:
 LOSSES = {3: 5.0, 6: 4.0, 9: 4.5, 12: 4.2}
 
 
-def test_last_model_is_published_and_no_best_checkpoint_is_written(
+def test_last_model_is_published_when_an_earlier_one_has_lower_held_out_loss(
     small_corpus: SmallCorpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scripted_losses(monkeypatch)
@@ -122,42 +122,6 @@ def test_last_model_is_published_and_no_best_checkpoint_is_written(
     assert [checkpoint.step for checkpoint in saved] == [12]
     assert output.counters["steps"] == 12
     assert output.statistics["held_out"]["loss"] == LOSSES[12]
-
-
-def test_best_model_is_published_when_recipe_asks(
-    small_corpus: SmallCorpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    scripted_losses(monkeypatch)
-    options: dict[str, Any] = {
-        "keep": "best",
-        "evaluation": {"eval_steps": 3},
-        "checkpoints": {"save_steps": 4, "save_total_limit": 1},
-    }
-    whole = published(small_corpus.job(tmp_path / "whole", **options))
-    schedule = {"warmup_ratio": 0.2, "total_budget": 12}
-    short = published(small_corpus.job(tmp_path / "6", budget={"max_steps": 6}, schedule=schedule))
-    assert contents(whole) == contents(short)  # model, optimizer and place in the schedule
-    assert whole.counters == short.counters
-    assert whole.statistics["held_out"]["loss"] == LOSSES[6]
-    # A run that stops after the best step resumes from there or from a later checkpoint.
-    for step in (7, 11):
-        job = small_corpus.job(tmp_path / f"stops-{step}", **options)
-        assert published_after_break(job, step) == contents(whole)
-    # Without the best checkpoint, the training starts again.
-    checkpoints = Checkpoints(f"{job.work}/checkpoints", keep_last=1)
-    weights = Path(checkpoints.best().info.url, "model.safetensors")
-    weights.write_bytes(weights.read_bytes()[:-1])
-    assert contents(published(job)) == contents(whole)
-
-
-def test_best_model_needs_held_out_instances(small_corpus: SmallCorpus, tmp_path: Path) -> None:
-    job = small_corpus.job(tmp_path, keep="best", evaluation={"eval_steps": 3})
-    files = [entry for entry in job.instances.files if entry.path.startswith("part-")]
-    instances = job.instances.model_copy(update={"files": tuple(files)})
-    with pytest.raises(ConfigError):
-        train(job.model_copy(update={"instances": instances}), stop=StopRequest())
-    with pytest.raises(ValueError, match="eval_steps"):
-        tiny_config(keep="best")
 
 
 def test_finetuning_starts_from_snapshot(small_corpus: SmallCorpus, tmp_path: Path) -> None:
@@ -227,13 +191,3 @@ def test_snapshot_of_last_step_has_the_cache_key_of_the_phase() -> None:
     assert first == {**plain, "init_from_step": 4}
     starts = [configs[f"evaluate.{name}"].model_dump()["start"] for name in entries]
     assert starts == ["phase-1", "phase-1 at step 12", "phase-1 at step 4"]
-
-
-def test_last_step_is_a_snapshot_of_its_own_when_best_model_is_published() -> None:
-    options: dict[str, Any] = {"keep": "best", "evaluation": {"eval_steps": 2}}
-    last = {**GRID, "init_from_step": 12}
-    steps = recipe_steps(recipe(tiny_config(snapshot_steps=[4, 12], **options), last=last))
-    configs = {step.label: step.config for step in steps}
-    assert configs["finetune.last.bs8-lr0.0001-ep1-r0"].cache_key_fields()["init_from_step"] == 12
-    with pytest.raises(ValueError, match="init_from_step"):
-        recipe(tiny_config(snapshot_steps=[4], **options), last=last)

@@ -197,6 +197,29 @@ def test_damaged_item_is_processed_again(store: _Store, damage: Callable[[_Store
     assert store.run(3, _Piece(0, "a"))[1] == []
 
 
+def _copy_item(store: _Store, source: str, target: str) -> None:
+    for suffix in (".json", ".blobs"):
+        data = store.fs.cat_file(source.replace(".json", suffix))
+        store.fs.makedirs(target.rpartition("/")[0], exist_ok=True)
+        store.fs.pipe_file(target.replace(".json", suffix), data)
+
+
+def test_misplaced_record_of_another_item_is_not_used(store: _Store) -> None:
+    pieces = (_Piece(0, "a"), _Piece(1, "b"))
+    store.run(1, *pieces)
+    _copy_item(store, *store.records())
+    assert len(store.run(2, *pieces)[1]) == 1
+    assert store.run(3, *pieces)[1] == []
+
+
+def test_misplaced_record_of_another_configuration_is_not_used(store: _Store) -> None:
+    store.run(1, _Piece(0, "a"))
+    (record,) = store.records()
+    _copy_item(store, record, record.replace("/build-things/0/", "/build-things/1/"))
+    store.pieces = store.pieces.replace("/build-things/0", "/build-things/1")
+    assert store.run(2, _Piece(0, "a"))[1] == ["a"]
+
+
 @pytest.mark.network
 def test_items_on_s3_are_copied_by_the_server(bucket: str) -> None:
     store = _Store(f"{bucket}/store")

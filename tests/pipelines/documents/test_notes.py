@@ -77,6 +77,52 @@ def test_a_repeated_id_is_dropped_counted_and_said_wherever_it_comes(tmp_path: P
     assert found[0] == found[1] == found[2]
 
 
+def counts_of_rows(made: StageOutput, output: Path, source: str) -> dict[str, int]:
+    """Return the counts of the documents that later stages read."""
+    counts = dict.fromkeys(("documents-kept", "sentences", "words", "characters"), 0)
+    for piece in shard_items(as_input("documents", made, str(output)), remove_duplicates=False):
+        for _, batch in kept_rows(piece, Counters()):
+            for row in batch.select(["source", "sentences"]).to_pylist():
+                if source in ("", row["source"]):
+                    counts["documents-kept"] += 1
+                    counts["sentences"] += len(row["sentences"])
+                    counts["words"] += sum(len(text.split()) for text in row["sentences"])
+                    counts["characters"] += sum(map(len, row["sentences"]))
+    return counts
+
+
+@pytest.mark.parametrize("max_shard_bytes", [1 << 30, 1 << 20])
+def test_counts_are_of_documents_without_repeated_ids(tmp_path: Path, max_shard_bytes: int) -> None:
+    for name, count in (("a", 30), ("b", 7)):
+        rows = [(f"id {n % 5}", f"{TEXT} {name}. {'Ωραία πόλη, 東京. ' * n}") for n in range(count)]
+        write_rows(tmp_path / f"{name}.jsonl", rows)
+    write_dump(tmp_path / "old.xml", ("Ada", 7, 100, f"{TEXT} old"), ("Bob", 8, 5, f"{TEXT} b"))
+    write_dump(tmp_path / "new.xml", ("Ada", 7, 200, f"{TEXT} new."), ("Bob", 8, 5, f"{TEXT} b"))
+    sources = (
+        TextSource(name="a", paths=(f"{tmp_path}/a.jsonl",), id_column="id"),
+        TextSource(name="b", paths=(f"{tmp_path}/b.jsonl",), id_column="id"),
+        WikipediaSource(name="w", paths=(f"{tmp_path}/*.xml",)),
+    )
+    config = DocumentsConfig(sources=sources, max_shard_bytes=max_shard_bytes)
+    output = tmp_path / "out"
+    made = build_documents(
+        config, inputs={}, output=str(output), execution=ExecutionConfig(workers=1)
+    )
+    for source in ("", "a", "b", "w"):
+        suffix = f"@{source}" if source else ""
+        expected = counts_of_rows(made, output, source)
+        assert {name: made.counters[f"{name}{suffix}"] for name in expected} == expected
+        dropped = made.counters[f"documents-dropped-repeated-id{suffix}"]
+        assert made.counters[f"documents-in{suffix}"] == expected["documents-kept"] + dropped
+
+
+def test_file_whose_documents_all_have_repeated_ids_is_noted(tmp_path: Path) -> None:
+    write_dump(tmp_path / "old.xml", ("Ada", 7, 100, f"{TEXT} old"))
+    write_dump(tmp_path / "new.xml", ("Ada", 7, 200, f"{TEXT} new"))
+    made = build(tmp_path / "out", WikipediaSource(name="w", paths=(f"{tmp_path}/*.xml",)))
+    assert any("old.xml (1 pages; dropped: repeated-id 1)" in note for note in made.notes)
+
+
 def write_dump(path: Path, *pages: tuple[str, int, int, str]) -> None:
     made = [page(number, text, title=t, revision=revision) for t, number, revision, text in pages]
     path.write_bytes(dump(made))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,11 @@ from pipelines.build_instances import build_instances
 from pipelines.counters import check_balance
 from pipelines.instances import TRAINING, build_shard, is_held_out, split_id
 from pipelines.instances.build_shard import TokenShards, held_out_rows
+from pipelines.instances.notes import (
+    MIN_HELD_OUT_DOCUMENTS,
+    MIN_HELD_OUT_INSTANCES,
+    instance_notes,
+)
 from pipelines.instances.plan import ShardRanking, plan, pool_numbers
 from pipelines.io.files import write_text_file
 from pipelines.io.shards import ShardWriter, open_shard
@@ -360,6 +366,79 @@ def test_pools_of_held_out_documents_are_large_enough_but_bounded(
     assert pool(documents=1000, others=5, seed=1) != first == pool(documents=1000, others=5)
     # Few shards are opened, but for a pool that could draw nothing.
     assert len(pool(documents=1000, others=0)) == 2
+
+
+def built_of(folder: Path, ids: list[str], *, sentences: int = 12, **options: Any) -> StageOutput:
+    """The stage on one shard."""
+    corpus = Corpus(folder / "tokens", [ids], sentences=sentences, batches=1)
+    return corpus.build(InstancesConfig(max_seq_length=64, **options), folder / "out")
+
+
+def notes_on(output: StageOutput, topic: str) -> list[str]:
+    return [note for note in output.notes if note.startswith(topic)]
+
+
+def test_fraction_that_the_note_advises_holds_out_enough(tmp_path: Path) -> None:
+    ids = [f"page/{number}" for number in range(300)]
+    first = built_of(tmp_path / "a", ids, held_out_fraction=0.005, dupe_factor=2)
+    [note] = notes_on(first, "held out")
+    assert first.counters.get("held-out-documents-kept", 0) < MIN_HELD_OUT_DOCUMENTS
+    fraction = float(re.findall(r"held_out_fraction to ([0-9.]+)", note)[0])
+    again = built_of(tmp_path / "b", ids, held_out_fraction=fraction, dupe_factor=2)
+    assert notes_on(again, "held out") == []
+    assert again.counters["held-out-documents-kept"] >= MIN_HELD_OUT_DOCUMENTS
+    assert again.counters["held-out-instances"] >= MIN_HELD_OUT_INSTANCES
+
+
+@pytest.mark.parametrize(
+    ("training", "held_out", "fraction", "has_note"),
+    [
+        (40, 0, 0.5, True),  # none is held out
+        (60, 1, 0.5, True),
+        (10, 4, 0.5, True),  # too few documents for any fraction
+        (60, 40, 0.5, False),
+        (60, 1, 0.0, False),  # not wanted
+    ],
+)
+def test_small_held_out_sets_are_noted(
+    tmp_path: Path, training: int, held_out: int, fraction: float, has_note: bool
+) -> None:
+    ids = [*names_of("training", training), *names_of("held-out", held_out)]
+    output = built_of(tmp_path / "corpus", ids, held_out_fraction=fraction)
+    assert len(notes_on(output, "held out")) == has_note
+
+
+@pytest.mark.parametrize(
+    ("documents", "options", "has_note"),
+    [
+        (1, {}, True),
+        (2, {}, False),
+        (9, {"random_next_prob": 0.0}, True),
+        (9, {"random_next_prob": 1.0}, True),
+        (1, {"pairing": "none"}, False),
+    ],
+)
+def test_constant_labels_are_noted_with_a_remedy(
+    tmp_path: Path, documents: int, options: dict[str, Any], has_note: bool
+) -> None:
+    ids = [f"book/{number}" for number in range(documents)]
+    output = built_of(tmp_path / "corpus", ids, sentences=40, held_out_fraction=0.0, **options)
+    notes = notes_on(output, "next sentence prediction is constant")
+    assert len(notes) == has_note
+    assert all("pairing" in note for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("guess_accuracy", "pairs", "has_note"),
+    [(0.6, 5_000, True), (0.6, 100, False), (0.53, 5_000, False), (None, 5_000, False)],
+)
+def test_labels_that_follow_from_lengths_are_noted(
+    guess_accuracy: float | None, pairs: int, has_note: bool
+) -> None:
+    counters = {"instances": pairs, "random-next": pairs // 2}
+    config = InstancesConfig(held_out_fraction=0.0)
+    notes = list(instance_notes(config, counters, guess_accuracy=guess_accuracy))
+    assert ["pairing" in note for note in notes] == [True] * has_note
 
 
 def test_passes_over_a_shard_fetch_it_once_and_change_no_byte(

@@ -13,8 +13,9 @@ import pytest
 
 from pipelines.counters import Counters, check_balance
 from pipelines.instances.masking import VocabularyIds, read_vocabulary_ids
+from pipelines.instances.next_sentence_pool import NextSentencePool
 from pipelines.instances.pairing import InstanceBatch, create_instances
-from pipelines.instances.token_documents import NextSentencePool, TokenDocuments
+from pipelines.instances.token_documents import TokenDocuments
 from pipelines.wordpiece.tokenizer import WordPieceTokenizer
 from schemas.corpus_configs import InstancesConfig, MaskingConfig
 
@@ -126,6 +127,10 @@ def test_documents_add_up() -> None:
         "documents-kept": 2,
         "documents-dropped-no-token": 1,
         "documents-dropped-one-token": 2,
+        "source-tokens-in": 12,
+        "source-tokens-kept": 10,
+        "source-tokens-dropped-one-token": 2,
+        "source-tokens-dropped-without-pair": 0,
     }
     assert set(batch.document_row.tolist()) == {2, 4}
     batch, counts = make({0: documents}, InstancesConfig(pairing="none"))
@@ -133,6 +138,34 @@ def test_documents_add_up() -> None:
     assert counts["documents-kept"] == 4
     assert batch.document_row.tolist() == [0, 2, 3, 4]
     assert len(batch.input_ids) == 12 + 2 * 4
+
+
+@pytest.mark.parametrize("pairing", ["nsp", "none"])
+@pytest.mark.parametrize("sentence_tokens", [3, 30, 300])
+def test_every_token_is_in_a_pair_or_counted(pairing: Any, sentence_tokens: int) -> None:
+    """Token ids are positions, so that each token of the documents can be looked for."""
+    rng = np.random.default_rng(sentence_tokens)
+    sentences = rng.integers(0, 7, 300)
+    lengths = rng.integers(1, 2 * sentence_tokens, int(sentences.sum()))
+    documents = TokenDocuments(
+        np.arange(104, 104 + int(lengths.sum()), dtype=np.uint32),
+        lengths.astype(np.uint32),
+        np.concatenate(([0], np.cumsum(sentences))),
+        [f"d/{row}" for row in range(300)],
+    )
+    size = 104 + len(documents.token_ids)
+    vocabulary = VocabularyIds(size, CLS, SEP, MASK, np.zeros(size, np.bool_))
+    config = InstancesConfig(pairing=pairing, masking=MaskingConfig(strategy="none"))
+    batch, counts = make({0: documents}, config, vocabulary=vocabulary)
+    present: set[int] = set()
+    for row, label in enumerate(batch.next_sentence_label.tolist()):
+        ids = batch.input_ids[batch.input_offsets[row] : batch.input_offsets[row + 1]]
+        present.update((ids[: batch.segment_b_start[row]] if label == 1 else ids).tolist())
+    kept = len([token for token in present if token >= 104])
+    check_balance(counts, "source-tokens", where="test")
+    assert counts["source-tokens-in"] == len(documents.token_ids)
+    assert counts["source-tokens-kept"] == kept
+    assert kept > 0.8 * len(documents.token_ids)
 
 
 def test_statistics_of_a_hundred_thousand_instances() -> None:

@@ -104,7 +104,7 @@ def test_digests_are_cached_until_the_file_changes(folder, monkeypatch):
     assert digest_file(str(path)) == first
     assert len(reads) == 1
     read = digest_file(str(path), algorithms=("sha256", "sha1", "md5"))
-    assert reads[1:] == [["sha1", "md5"]]
+    assert [list(names) for names in reads[1:]] == [["sha1", "md5"]]
     assert read.size == 5
     assert read.digests == {
         name: hashlib.new(name, b"a.txt").hexdigest() for name in ("sha256", "sha1", "md5")
@@ -230,3 +230,69 @@ def test_file_whose_name_is_not_utf_8_is_refused(tmp_path: Path) -> None:
     for given in (str(tmp_path), os.fsdecode(path), f"{tmp_path}/*.txt"):
         with pytest.raises(InputError, match=r"caf\\udce9\.txt' is not UTF-8. Rename it"):
             expand_paths([given])
+
+
+@pytest.mark.parametrize("pattern", ["", "/*", "/**/*"])
+def test_suffixes_count_in_any_case_and_one_warning_counts_the_rest(
+    folder: Path, pattern: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    taken = ["B2.TXT", "c3.Txt", "e5.txt.GZ"]
+    for name in (*taken, "x.csv", "y.CSV", "z.epub", "t.csv.gz", "README"):
+        (folder / name).write_text("x")
+    paths = [f"{folder}{pattern}"]
+    for _ in range(2):  # as for the cache key and for the job
+        chosen = names(expand_paths(paths, suffixes=[".txt", ".txt.gz"]))
+    assert {*taken, "a.txt", "b.txt"} <= set(chosen)
+    assert sorted(name.rpartition("/")[2] for name in chosen)[-1] == "e5.txt.GZ"
+    (record,) = caplog.records
+    where, number, counts = record.args or ()
+    assert (where, number) == (paths[0], 6)
+    assert set(counts.split(", ")) == {
+        ".csv 2", ".csv.gz 1", ".epub 1", ".md 1", "file without a suffix 1",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("pattern", ["", "/*", "/**/*.txt"])
+def test_links_out_of_the_folder_loops_and_broken_links_are_passed_over(
+    folder: Path, pattern: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    outside = folder.parent / "outside"
+    outside.mkdir()
+    (outside / "secret.txt").write_text("no")
+    links = {
+        "loop": "..", "deep/up": "../..", "far": str(outside), "gone.txt": "nowhere",
+        "self.txt": "self.txt", "out.txt": str(outside / "secret.txt"),
+    }  # fmt: skip
+    for name, target in links.items():
+        (folder / name).symlink_to(target)
+    (folder / "inside.txt").symlink_to("a.txt")
+    chosen = expand_paths([f"{folder}{pattern}"], suffixes=[".txt"])
+    assert {name.rpartition("/")[2] for _, name in chosen} == {
+        "a.txt", "b.txt", "d.txt", "inside.txt",
+    }  # fmt: skip
+    counts = [record.args[2] for record in caplog.records if record.args]
+    assert "broken link 2" in counts[0]
+    assert "link out of the folder " in counts[0]
+    # A link that the user names is followed.
+    assert names(expand_paths([str(folder / "out.txt"), str(folder / "far")])) == [
+        "out.txt", "secret.txt",
+    ]  # fmt: skip
+
+
+def test_observers_see_a_file_once_with_its_digests(folder: Path) -> None:
+    seen: list[bytes] = []
+
+    class Length:
+        size = 0
+
+        def update(self, data: bytes, /) -> None:
+            seen.append(data)
+            self.size += len(data)
+
+        def hexdigest(self) -> str:
+            return str(self.size)
+
+    for _ in range(2):
+        read = digest_file(str(folder / "a.txt"), observers={"length": Length})
+        assert read.digests["length"] == "5"
+    assert b"".join(seen) == b"a.txt"

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.dump_parts import read_articles
+from pipelines.mediawiki.dropped_text import DroppedText
 from pipelines.mediawiki.wikitext import WikiSettings, clean_wikitext, is_redirect, wiki_settings
 
 EN = wiki_settings("en")
@@ -206,6 +207,170 @@ def test_colon_that_begins_a_line_of_text_is_dropped(indented: str) -> None:
 )  # fmt: skip
 def test_lines_and_sentences(page: str, text: str) -> None:
     assert clean(page) == text
+
+
+BLOCKS = [
+    ("en", "{{quote|The mill burned.}}"),
+    ("en", "{{Cquote\n|1=The mill burned.\n|2=A miller}}"),
+    ("en", "{{poem quote|\n:The mill burned.\n}}"),
+    ("en", "<blockquote>The mill burned.</blockquote>"),
+    ("en", "<blockquote>\n  The mill burned.\n</blockquote>"),
+    ("en", "<center>The mill burned.</center>"),
+    ("en", "<poem>\n::The mill burned.\n</poem>"),
+    ("es", "{{cita|The mill burned.}}"),
+    ("fr", "{{vers|The mill burned.}}"),
+    ("en", "{{quote\n|text=The [[fire|mill]] burned.\n|author=[[a|b]]}}"),
+    ("en", "{{rquote|right|The mill burned.|A miller}}"),
+    ("it", "{{Quote\n |testo = The mill burned.\n |autore = X}}"),
+    ("ru", "{{цитата|текст=The mill burned.}}"),
+]
+
+
+@pytest.mark.parametrize(("language", "block"), BLOCKS)
+@pytest.mark.parametrize("after", [" He saw it.", "\nHe saw it.", "\t{{x}} He saw it.", "\n He"])
+def test_text_on_line_of_block_is_kept(language: str, block: str, after: str) -> None:
+    """A line that begins with a blank in the page itself is preformatted."""
+    paragraphs = clean(f"She wrote: {block}{after}", wiki_settings(language)).split("\n")
+    last = ["He saw it."] if "saw" in after else []
+    assert paragraphs == ["She wrote:", "The mill burned.", *last]
+
+
+@pytest.mark.parametrize(
+    "block",
+    ["{{pb}}", "<hr>", "{|\n| cell\n|}", "<gallery>\na.jpg\n</gallery>", "<references />",
+     "<ul><li>item</li></ul>", "<h3>Title</h3>", "=== Title ===", "{{quote|* item}}",
+     "{{quote|\n{|\n| cell\n|}\n}}", "<pre>code</pre>", "<br><br>"],
+)  # fmt: skip
+def test_text_after_block_without_text_is_kept(block: str) -> None:
+    assert clean(f"One stays.\n{block} Two stays.") == "One stays.\nTwo stays."
+
+
+@pytest.mark.parametrize(
+    ("wikitext", "text"),
+    [
+        ("{{nowrap|n {{=}} 5}} holds.", "n = 5 holds."),
+        ("{{nowrap|{{math|1=a = b}}}} holds.", "a = b holds."),
+        ("{{nowrap|[[Sum|a=b]] c}} holds.", "a=b c holds."),
+        ("{{nowrap|[[x|''a''=b|c]]}} holds.", "a=b|c holds."),
+        ("{{nowrap|[http://x.org a=b] c}} holds.", "a=b c holds."),
+        ("{{nowrap|<math>n = 5</math> c}} holds.", "n = 5 c holds."),
+        ("{{nowrap|a {{!}} b}} {{=}} c", "a | b = c"),
+        ("{{=}} is a sign.", "= is a sign."),
+        ("Its {{sic|wierd}} name", "Its wierd [sic] name"),
+        ("It {{sic|recie|ved}} it", "It recieved [sic] it"),
+        ("It {{sic|hide=y|recie|ved|reason=x}} it", "It recieved it"),
+        ("In {{sic|1=May|nolink=y}} it", "In May [sic] it"),
+        ("I {{Sic}} was{{sic|?}}", "I [sic] was[sic?]"),
+        ("{{HMS|Brave|1797}} {{HMS|Brave|1797|6}}", "HMS Brave (1797) HMS Brave"),
+        ("{{USS|Iowa|BB-61|1}} {{SS|Iowa|1920|2}} {{MV|Iowa|1920|3}}", "BB-61 Iowa Iowa (1920)"),
+        ("{{ship|French ship|Orient|1791|2}} {{ship||Orient}}", "Orient Orient"),
+        ("A<section begin=x />b c<section end=x/> d", "Ab c d"),
+        ("One\n<section begin=x/>\ntwo <section end=x />three", "One two three"),
+        ("[[[town|village]]: more text] stays", "[village: more text] stays"),
+        ("It is [[[town]]] now", "It is [town] now"),
+        ("[[File:a.jpg|thumb|One [[a]].\n\nTwo [[b|c]].\n\nThree.]] Text", "Text"),
+        ("The data are at http://x.org/data. The next is here.",
+         "The data are at. The next is here."),
+        ("It (see http://x.org/a_(b)), and http://x.org/c, is", "It (see), and, is"),
+        ("データはhttp://x.org/a。次は", "データは。次は"),
+    ],
+)  # fmt: skip
+def test_words_and_marks_of_line_are_kept(wikitext: str, text: str) -> None:
+    assert clean(wikitext) == text
+
+
+@pytest.mark.parametrize(
+    ("language", "wikitext", "text"),
+    [
+        ("fr", "Le {{sic|mot}} est là.", "Le mot [sic] est là."),
+        ("zh", "他{{sic|写}}了。", "他写 [原文如此]了。"),
+        ("de", "Er sagt: {{Zitat\n |Text = Es ist so.\n |Autor = X}}", "Er sagt: „Es ist so.“"),
+    ],
+)
+def test_quoted_words_are_kept_in_any_language(language: str, wikitext: str, text: str) -> None:
+    assert clean(wikitext, wiki_settings(language)) == text
+
+
+@pytest.mark.parametrize(
+    ("opening", "closing"),
+    [("<poem>", "</poem>"), ("{{poemquote|", "}}"), ("<POEM style='x'>", "</POEM>"),
+     ("{{quote|<poem>", "</poem>}}"), ("<blockquote>", "</blockquote>")],
+)  # fmt: skip
+def test_all_lines_of_poem_are_kept(opening: str, closing: str) -> None:
+    lines = ":The lamp was lit,\n  the boats came in,\n::and over wet\nand salty planks"
+    text = clean(f"He wrote:\n{opening}\n{lines}\n{closing}\nIt is read.\n: Not this.")
+    poem = "The lamp was lit, the boats came in, and over wet and salty planks"
+    assert text == f"He wrote:\n{poem}\nIt is read."
+
+
+@pytest.mark.parametrize(
+    ("language", "paragraphs"),
+    [
+        ("de", ["1. Mai 1945 war ein Tag ohne Schule.", "2. Mai 1945 war wieder ein Schultag."]),
+        ("et", ["6. aprillil algas sõda ja kestis kaua.", "7. aprillil 1939 lõppes see kõik.",
+                "8. aprillil tuli rahu kogu riiki."]),
+        ("en", ["(1) The king may call the members.", "(2) He has to say why he does so."]),
+        ("ja", ["1. これは日付ではなくて文章である。", "2. これも同じように文章である。"]),
+    ],
+)  # fmt: skip
+def test_numbered_paragraphs_of_prose_are_kept(language: str, paragraphs: list[str]) -> None:
+    assert clean("\n\n".join(paragraphs), wiki_settings(language)).split("\n") == paragraphs
+
+
+@pytest.mark.parametrize(
+    ("language", "title", "prose"),
+    [("en", "Notes", PROSE_SECTION.replace("<ref>A</ref>", "")),
+     ("it", "Note", PROSE_SECTION.replace("<ref>A</ref>", "")),
+     ("ja", "脚注", "これは本文であって注釈の一覧ではない。" * 6)],
+)  # fmt: skip
+def test_prose_in_subsection_of_closing_section_is_kept(
+    language: str, title: str, prose: str
+) -> None:
+    page = (
+        f"A.\n== {title} ==\n* a\n=== X ===\n{prose}\n=== Y ===\nSmith, J. (1999). B. C.\n"
+        f"==== Z ====\n{prose}\n== Next ==\nD."
+    )
+    assert clean(page, wiki_settings(language)) == f"A.\n{prose}\n{prose}\nD."
+
+
+@pytest.mark.parametrize(
+    ("page", "sentences", "characters"),
+    [
+        ("One. So <math>\\sqrt{x}</math> is. Two.", {"formula": 1}, {"formula": 8}),
+        ('One. Call <code>f("a")</code> now. Two.', {"code": 1}, {"code": 11}),
+        ("The law is\n:<math>\\pi</math>\nwhere a is big. Two.", {"formula": 1}, {"formula": 28}),
+        ("<math>\\sqrt{x}</math>\n\nOne.", {}, {}),
+        ("One.\n* a\n: b\n* [[c|d]]\n", {}, {"list": 15}),
+        ("One.\n\n1. a\n2. b", {}, {"list": 8}),
+        ("One.\n{|\n|a\n|}\n", {}, {"table": 9}),
+        ("One.[[File:a.jpg|b]][[Category:c]]", {}, {"caption": 16}),
+        ("One.<ref>a</ref>{{reflist}}", {}, {"reference": 12, "template": 11}),
+        ("One.\n== Two ==\nThree.\n\n'''Four'''\n\nFive.", {}, {"heading": 17}),
+        ("One.\n== Notes ==\n* a\n=== X ===\nb", {}, {"closing-section": 28}),
+        ("One.\n<pre>a</pre>", {}, {"code": 12}),
+    ],
+)
+def test_dropped_text_is_counted(
+    page: str, sentences: dict[str, int], characters: dict[str, int]
+) -> None:
+    dropped = DroppedText()
+    clean_wikitext(page, EN, dropped=dropped)
+    assert dict(dropped.sentences) == sentences
+    counted = {reason: number for reason, number in dropped.characters.items() if number}
+    assert counted.keys() == characters.keys()
+    assert all(abs(counted[reason] - number) <= 3 for reason, number in characters.items())
+
+
+def test_formula_line_in_quotation_ends_sentence() -> None:
+    page = "{{quote\n|text=The law is old.\n: <math>\\pi</math>\nIt holds. It stays.}}"
+    assert clean(page) == "The law is old.\nIt holds. It stays."
+
+
+def test_ordinal_of_dropped_sentence_leaves_no_fragment() -> None:
+    page = "Eins bleibt. Am 15. Mai galt <math>\\pi</math> hier. Zwei bleibt."
+    assert clean(page, wiki_settings("de")) == "Eins bleibt. Zwei bleibt."
+    page = "पहला है। यह <math>\\pi</math> है। दूसरा है।"
+    assert clean(page, wiki_settings("hi")) == "पहला है। दूसरा है।"
 
 
 def test_languages() -> None:

@@ -16,7 +16,7 @@ import pytest
 from support.paths import PYTHONPATH
 
 from pipelines.runners.job_context import Submission, submission_scope
-from pipelines.runners.local import close_pools, map_items
+from pipelines.runners.local import close_pools, hidden_main_module, map_items
 from schemas.errors import RunnerError
 
 
@@ -188,3 +188,27 @@ def test_workers_end_with_their_parent(tmp_path: Path, number: signal.Signals) -
     for pid in pids:
         _wait_until(lambda pid=pid: _has_ended(pid))
     assert (number == signal.SIGKILL) == bool(list(tmp_path.glob("*.partial")))
+
+
+def test_main_module_is_that_of_the_script_after_jobs_at_the_same_time() -> None:
+    main = sys.modules["__main__"]
+    first_inside, second_inside, first_left = (threading.Event() for _ in range(3))
+
+    def first() -> None:
+        with hidden_main_module():
+            first_inside.set()
+            second_inside.wait(timeout=0.2)
+        first_left.set()
+
+    def second() -> None:
+        first_inside.wait()
+        with hidden_main_module():
+            second_inside.set()
+            first_left.wait()
+
+    threads = [threading.Thread(target=target) for target in (first, second)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sys.modules["__main__"] is main

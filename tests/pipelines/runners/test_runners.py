@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import itertools
 import json
 import pickle
+import pkgutil
 import socket
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from pydantic import ValidationError
 
+import pipelines
 from pipelines.runners import code, portable
 from pipelines.runners.code import CodeVersionCheck
+from pipelines.runners.job_context import ErrorFiles
 from pipelines.runners.job_server import find_jars, server_command
 from pipelines.runners.portable import worker_program
 from pipelines.runners.registry import RUNNERS, get_runner
@@ -302,10 +306,37 @@ def test_work_is_not_unpickled_by_other_code_or_libraries(
 
 
 def test_workers_libraries_are_those_that_keys_count() -> None:
-    from pipelines import build_documents, build_instances, build_tokens, build_vocabulary
+    modules = [importlib.import_module(f"pipelines.{name}") for name in _stage_modules()]
+    assert {*code.LIBRARIES} == {name for module in modules for name in module.STAGE.libraries}
 
-    jobs = (build_documents, build_vocabulary, build_tokens, build_instances)
-    assert {*code.LIBRARIES} == {name for job in jobs for name in job.STAGE.libraries}
+
+def _stage_modules() -> Iterator[str]:
+    for module in pkgutil.iter_modules(pipelines.__path__):
+        if module.name.startswith(("build_", "find_")):
+            yield module.name
+
+
+class _Item(NamedTuple):
+    number: int
+
+
+def test_error_of_item_that_succeeds_later_is_not_raised() -> None:
+    errors, item = ErrorFiles("memory://healed/errors"), _Item(3)
+    with pytest.raises(OSError, match="full"), errors.recording(item):
+        raise OSError("the disk is full")
+    with errors.recording(item):
+        pass
+    with pytest.raises(RunnerError, match="no worker answers"), errors.reraise("job"):
+        raise RunnerError("no worker answers")
+
+
+def test_error_of_item_that_fails_again_is_raised() -> None:
+    errors, item = ErrorFiles("memory://failed/errors"), _Item(3)
+    for reason in ("first", "second"):
+        with pytest.raises(ConfigError), errors.recording(item):
+            raise ConfigError(reason)
+    with pytest.raises(ConfigError, match="second"), errors.reraise("job"):
+        raise RunnerError("an item failed")
 
 
 def test_dofn_refuses_other_code_before_its_work_is_unpickled(
@@ -315,7 +346,6 @@ def test_dofn_refuses_other_code_before_its_work_is_unpickled(
 
     from pipelines.beam.pipeline import _ProcessItems
     from pipelines.beam.shard_work import PlanFile
-    from pipelines.runners.job_context import ErrorFiles
 
     packed = pickler.dumps(
         _ProcessItems(

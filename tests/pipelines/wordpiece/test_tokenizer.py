@@ -7,6 +7,7 @@ import json
 import re
 import unicodedata
 from pathlib import Path
+from typing import Unpack
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
+from pipelines.wordpiece.text_rules import TextRules
 from pipelines.wordpiece.tokenizer import (
     Sentences,
     WordPieceTokenizer,
@@ -27,6 +29,16 @@ from pipelines.wordpiece.tokenizer import (
 )
 from pipelines.wordpiece.vocab_files import FIXED_TOKENS
 
+RULES = pytest.mark.parametrize(
+    "rules",
+    [
+        {"lowercase": True},
+        {"lowercase": False},
+        {"lowercase": True, "strip_accents": False},
+        {"lowercase": False, "strip_accents": True, "tokenize_chinese_chars": False},
+    ],
+    ids=str,
+)
 CASES = pytest.mark.parametrize("lowercase", [True, False], ids=["uncased", "cased"])
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 OTHERS = "!\"#'(),-.:;?[]_·“”’—…αβσςжшеłøßıé日本語かなカ한가ابت👍"  # noqa: RUF001
@@ -62,12 +74,12 @@ def rows(tokenizer: WordPieceTokenizer, sentences: Sentences) -> list[list[int]]
     )
 
 
-@CASES
+@RULES
 @settings(max_examples=300)
 @given(sentences=st.lists(TEXT, max_size=8), word_cache_size=st.integers(1, 6) | st.just(1000))
-def test_ids_are_the_librarys(lowercase: bool, sentences: list[str], word_cache_size: int) -> None:
-    reference = bert_tokenizer(VOCAB, lowercase=lowercase)
-    tokenizer = WordPieceTokenizer(VOCAB, lowercase=lowercase, word_cache_size=word_cache_size)
+def test_ids_are_the_librarys(rules: TextRules, sentences: list[str], word_cache_size: int) -> None:
+    reference = bert_tokenizer(VOCAB, **rules)
+    tokenizer = WordPieceTokenizer(VOCAB, word_cache_size=word_cache_size, **rules)
     expected = expected_ids(reference, sentences)
     for sentence, ids in zip(sentences, expected, strict=True):
         assert rows(tokenizer, [sentence]) == [ids]
@@ -83,17 +95,15 @@ def test_words_of_every_assigned_character(lowercase: bool) -> None:
 
 
 @pytest.mark.slow
-@CASES
-def test_words_of_every_other_character(lowercase: bool) -> None:
-    assert_same_words(
-        [c for c in range(0x110000) if unicodedata.category(chr(c)) in {"Co", "Cn"}],
-        lowercase=lowercase,
-    )
+@RULES
+def test_words_of_every_character(rules: TextRules) -> None:
+    code_points = [c for c in range(0x110000) if unicodedata.category(chr(c)) != "Cs"]
+    assert_same_words(code_points, **rules)
 
 
-def assert_same_words(code_points: list[int], *, lowercase: bool) -> None:
-    normalizer, pre_tokenizer = bert_normalizer(lowercase=lowercase), bert_pre_tokenizer()
-    words = shared_pre_tokenizer(lowercase=lowercase).words
+def assert_same_words(code_points: list[int], **rules: Unpack[TextRules]) -> None:
+    normalizer, pre_tokenizer = bert_normalizer(**rules), bert_pre_tokenizer()
+    words = shared_pre_tokenizer(**rules).words
     for code_point in code_points:
         character = chr(code_point)
         for text in (f"a{character}b", f"\u0316{character}\u0301{character}"):

@@ -1,0 +1,175 @@
+"""Rules of BERT's normalizer, and the files of a tokenizer that state them.
+
+This module loads quickly, because `bertloom plan` uses it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from pipelines.wordpiece.vocab_files import (
+    TOKENIZER_CONFIG_FILE,
+    TOKENIZER_FILE,
+    has_upper_case,
+    is_tokenizer_json,
+    neighbor_url,
+    parse_parts,
+    read_if_exists,
+)
+from schemas.errors import VocabularyError
+
+
+class TextRules(TypedDict):
+    """Rules that differ between BERT models. Rules that have their default are absent."""
+
+    lowercase: bool
+    """Whether to lowercase the text."""
+
+    strip_accents: NotRequired[bool]
+    """Whether to strip accents. Default: `lowercase`."""
+
+    tokenize_chinese_chars: NotRequired[bool]
+    """Whether each Chinese character is a word. Default: True."""
+
+
+def get_text_rules(values: Mapping[str, Any]) -> TextRules:
+    """Return the rules among other values, such as the statistics of a vocabulary.
+
+    Rules that have their default are absent, so that equal rules are equal.
+    """
+    rules = TextRules(lowercase=values["lowercase"])
+    if values.get("strip_accents") not in (None, rules["lowercase"]):
+        rules["strip_accents"] = values["strip_accents"]
+    if not values.get("tokenize_chinese_chars", True):
+        rules["tokenize_chinese_chars"] = False
+    return rules
+
+
+def complete_rules(stated: Mapping[str, bool], vocab: Iterable[str]) -> TextRules:
+    """Return the rules of a tokenizer; if its files do not state the case, that of its tokens."""
+    return get_text_rules({"lowercase": not has_upper_case(vocab), **stated})
+
+
+def read_text_rules(vocabulary: str, *, lowercase: bool) -> TextRules:
+    """Return the rules of a vocabulary whose case is configured.
+
+    Args:
+        vocabulary: Path or any fsspec URL of a vocab.txt or tokenizer.json.
+        lowercase: Configured case.
+
+    Raises:
+        VocabularyError: The tokenizer files state another case. See also `read_stated_rules`.
+    """
+    stated = {"lowercase": lowercase, **read_stated_rules(vocabulary)}
+    if stated["lowercase"] != lowercase:
+        raise VocabularyError(
+            f"lowercase: expected {stated['lowercase']}, as {TOKENIZER_FILE} or "
+            f"{TOKENIZER_CONFIG_FILE} of {vocabulary} states, got {lowercase}. Change "
+            "build_vocabulary.lowercase, or use another vocabulary."
+        )
+    return get_text_rules(stated)
+
+
+def read_stated_rules(vocabulary: str) -> dict[str, bool]:
+    """Return the rules that the tokenizer files of a vocabulary state, with defaults if stated.
+
+    These are a tokenizer.json, which may be the vocabulary itself, and a tokenizer_config.json in
+    the folder of the vocabulary.
+
+    Raises:
+        VocabularyError: A file cannot be read, changes text in another way than BERT's normalizer,
+            or contradicts the other.
+    """
+    stated: dict[str, bool] = {}
+    earlier = ""
+    for url, rules in _stated_rules_by_file(vocabulary):
+        for name, value in rules.items():
+            if stated.setdefault(name, value) != value:
+                raise VocabularyError(
+                    f"{url}: {name}: expected {stated[name]}, as in {earlier}, got {value}. "
+                    "Correct or delete the file that does not belong to the model."
+                )
+        earlier = url
+    return stated
+
+
+def _stated_rules_by_file(vocabulary: str) -> Iterator[tuple[str, dict[str, bool]]]:
+    """Yield the URL of each tokenizer file that exists, and the rules that it states."""
+    is_json = is_tokenizer_json(vocabulary)
+    kinds: dict[str, type[_TokenizerFile]] = {
+        TOKENIZER_FILE: _Tokenizer,
+        TOKENIZER_CONFIG_FILE: _TokenizerConfig,
+    }
+    for name, parts in kinds.items():
+        is_vocabulary = is_json and name == TOKENIZER_FILE
+        url = vocabulary if is_vocabulary else neighbor_url(vocabulary, name)
+        content = read_if_exists(url, kind=name) if url else None
+        if content is not None:
+            yield url, parse_parts(content, parts, url=url).stated_rules()
+
+
+class _Normalizer(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+    type: Literal["BertNormalizer"]
+    lowercase: bool
+    strip_accents: bool | None = None
+    clean_text: Literal[True]
+    handle_chinese_chars: bool
+
+
+class _PreTokenizer(BaseModel):
+    type: Literal["BertPreTokenizer"]
+
+
+class _TokenizerFile(BaseModel, ABC):
+    @abstractmethod
+    def stated_rules(self) -> dict[str, bool]:
+        """Return the rules that the file states, by name in `TextRules`."""
+
+
+class _Tokenizer(_TokenizerFile):
+    """Parts of a tokenizer.json that decide the words of a text."""
+
+    normalizer: _Normalizer
+    pre_tokenizer: _PreTokenizer
+
+    def stated_rules(self) -> dict[str, bool]:
+        rules = self.normalizer
+        return _stated(
+            lowercase=rules.lowercase,
+            strip_accents=rules.strip_accents,
+            tokenize_chinese_chars=rules.handle_chinese_chars,
+        )
+
+
+class _TokenizerConfig(_TokenizerFile):
+    """Parts of a tokenizer_config.json that decide the words of a text; None: not stated."""
+
+    model_config = ConfigDict(strict=True)
+
+    do_lower_case: bool | None = None
+    strip_accents: bool | None = None
+    tokenize_chinese_chars: bool | None = None
+
+    # Rules that are refused unless they have their default.
+    clean_text: Literal[True] | None = None
+    do_basic_tokenize: Literal[True] | None = None
+    never_split: Annotated[tuple[str, ...], Field(max_length=0)] | None = None
+    word_tokenizer_type: Literal["basic"] | None = None
+    subword_tokenizer_type: Literal["wordpiece"] | None = None
+
+    def stated_rules(self) -> dict[str, bool]:
+        return _stated(
+            lowercase=self.do_lower_case,
+            strip_accents=self.strip_accents,
+            tokenize_chinese_chars=self.tokenize_chinese_chars,
+        )
+
+
+def _stated(**rules: bool | None) -> dict[str, bool]:
+    return {name: value for name, value in rules.items() if value is not None}
