@@ -61,7 +61,7 @@ class _Book:
             self.words.append(len(tokens) if text.isascii() else count_words(text))
         self.has_end = [_has_end_mark(text) for text in self.texts]
         self.usual_gap = max(1, statistics.median_low(block.gap for block in blocks))
-        self.times = Counter(self.texts)
+        self.times = Counter(text for text in self.texts if len(text) <= _MAX_HEADING)
         self.uses_marks = self._uses_marks()
         self.series = self._find_series()
 

@@ -1,4 +1,4 @@
-"""What Project Gutenberg adds to a book: marks, header, license, editorial brackets.
+"""Project Gutenberg's additions to a book: marks, header, license, editorial brackets.
 
 `*** START OF THE PROJECT GUTENBERG EBOOK ... ***` and `*** END OF ...` delimit a book since 2003,
 `*END*THE SMALL PRINT! ...*END*` and `End of the Project Gutenberg Etext of ...` did before. A file
