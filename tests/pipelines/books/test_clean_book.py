@@ -193,6 +193,11 @@ def test_a_title_over_two_lines_is_joined() -> None:
         ("He said [in a whisper] no.", "He said [in a whisper] no."),
         ("a\n\n[Footnote 1: See there.]\n\nb", "a\n\nSee there.\n\nb"),
         ("a [Footnote 1: See there.] b", "a  b"),
+        ("a\n\n[Footnote: See there.]\n\nb", "a\n\nSee there.\n\nb"),
+        ("a\n\n[Fußnote 12: Siehe dort.]\n\nb", "a\n\nSiehe dort.\n\nb"),
+        ("a\n\n[Illustration 3: See there.]\n\nb", "a\n\n\n\nb"),
+        ("a\n\n[Abbildung: Am Fluss.]\n\nb", "a\n\n\n\nb"),
+        ("a\n\n[Greek: alpha]\n\nb", "a\n\n[Greek: alpha]\n\nb"),
     ],
 )
 def test_brackets_of_pictures_and_notes_go(text: str, expected: str) -> None:
