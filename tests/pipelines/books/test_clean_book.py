@@ -572,8 +572,9 @@ def test_cleaning_agrees_with_cleaning_by_hand(real_data: Path) -> None:
     result = bench_books_cleaning.measure(real_data / "books", align=False)
     for scores in (result.as_it_is, result.set_aside):
         total = bench_books_cleaning.total(scores)
-        assert total.precision >= 0.99
-        assert total.recall >= 0.99
+        assert total.precision >= 0.995
+        assert total.recall >= 0.998
         # No book may be lost in the sum.
         assert min(score.recall for score in scores) >= 0.9
-        assert min(score.precision for score in scores) >= 0.9
+        # Advertisements behind the last page are text to a rule that knows no language.
+        assert min(score.precision for score in scores) >= 0.8
