@@ -213,7 +213,8 @@ def _decode_book(name: str, data: bytes, document: Mapping[str, Any]) -> RawText
     decoded = decode_book(data)
     if decoded is None:
         return RawText("", name, f"{name}: the text cannot be decoded.")
-    return RawText(read_book(decoded.text.removeprefix("\ufeff"), document["document_id"]), name)
+    text = decoded.text.removeprefix("\ufeff")
+    return RawText(read_book(text, document["document_id"], name=name), name)
 
 
 def _read_row(raw: RawInput, document: Mapping[str, Any]) -> RawText:

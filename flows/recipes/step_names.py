@@ -6,12 +6,11 @@ import contextlib
 import re
 from pathlib import Path
 
-from flows.lineage.resolve import resolve
 from flows.store.artifact import Artifact
 from flows.store.artifact_paths import stored_name
 from flows.store.artifacts import ArtifactStore
 from pipelines.wordpiece.vocab_files import VOCAB_FILE
-from schemas.errors import StoreError
+from schemas.errors import ConfigError, StoreError
 
 _STEP = re.compile(r".+/(?:build-vocabulary|(?:pretrain|finetune)\.[^/]+)")
 
@@ -40,10 +39,16 @@ def find_step_path(text: str, path: str, store: str) -> str:
 
 
 def _find_artifact(text: str, path: str, store: str) -> Artifact | None:
-    with contextlib.suppress(StoreError):  # no store yet, or no such step in it
-        opened = ArtifactStore(store, create=False)
-        return opened.artifact(resolve(text, store=opened))
-    with contextlib.suppress(StoreError):
+    # ConfigError: a text that is no name of a ref. StoreError: no store yet.
+    with contextlib.suppress(ConfigError, StoreError):
+        if (artifact := _of_ref(text, ArtifactStore(store, create=False))) is not None:
+            return artifact
+    with contextlib.suppress(ConfigError, StoreError):
         if (stored := stored_name(path)) is not None:
-            return stored.store.artifact(resolve(stored.name, store=stored.store))
+            return _of_ref(stored.name, stored.store)
     return None
+
+
+def _of_ref(name: str, store: ArtifactStore) -> Artifact | None:
+    pointer = store.ref(name)
+    return store.artifact(store.read_manifest(pointer.manifest)) if pointer is not None else None

@@ -43,8 +43,8 @@ _NUMBERED = re.compile(
     rf"[\W_]*(?P<series>[^\s\d]+(?:\s[^\s\d]+)?)(?:\s*\d{{1,4}}|\s+{_NUMBER})\W*$"
 )
 _FIRST_NUMBER = re.compile(rf"[\W_]*(?:{_NUMBER}(?:[.):]|\s{{2,}})|\d{{1,4}}\s)")
-_PAGE = re.compile(r"(?:\S\s{2,}|\.\s?\.)\W*\d{1,4}\W*$")
-_SIGNED = re.compile(r"(?:--|—)\s*[\w\W]{0,2}?[^\W\d_][^.!?]{0,40}$")
+_LEADERS = ' \t.·…_-"“”'
+_SIGNED = re.compile(r"(?:--|—)[\s_=]{0,3}[^\W\d_][^.!?]{0,40}$")
 
 
 class _Book:
@@ -61,7 +61,7 @@ class _Book:
             self.words.append(len(tokens) if text.isascii() else count_words(text))
         self.has_end = [_has_end_mark(text) for text in self.texts]
         self.usual_gap = max(1, statistics.median_low(block.gap for block in blocks))
-        self.times = Counter(self.texts)
+        self.times = Counter(text for text in self.texts if len(text) <= _MAX_HEADING)
         self.uses_marks = self._uses_marks()
         self.series = self._find_series()
 
@@ -87,7 +87,8 @@ class _Book:
         """Return the words that stand before different numbers: `Chapter` of `Chapter 2.`"""
         members = defaultdict[str, set[str]](set)
         for text, words in zip(self.texts, self.words, strict=True):
-            if words <= _MAX_NUMBERED_WORDS and (match := _NUMBERED.match(text)):
+            is_short = words <= _MAX_NUMBERED_WORDS and len(text) <= _MAX_HEADING
+            if is_short and (match := _NUMBERED.match(text)):
                 members[match["series"]].add(text)
         return frozenset(name for name, texts in members.items() if len(texts) >= _MIN_SERIES)
 
@@ -175,7 +176,15 @@ def _is_list(lines: list[str], text: str, *, has_end: bool) -> bool:
         line.rstrip(_WRAPPING)[-1:].isdigit() or _FIRST_NUMBER.match(line) is not None
         for line in lines
     )
-    return numbered >= max(2, len(lines) / 2) or _PAGE.search(lines[-1]) is not None
+    return numbered >= max(2, len(lines) / 2) or _names_page(lines[-1])
+
+
+def _names_page(line: str) -> bool:
+    """Return whether a line ends with a page: `The River . . . 12`."""
+    text = line.rstrip(_WRAPPING)
+    entry = text.rstrip("0123456789")
+    leaders = entry[len(entry.rstrip(_LEADERS)) :]
+    return entry != text and any(gap in leaders for gap in ("  ", "..", ". ."))
 
 
 def _drop_notes(book: _Book, reasons: list[Reason | None]) -> None:

@@ -1,4 +1,4 @@
-"""What Project Gutenberg adds to a book: marks, header, license, editorial brackets.
+"""Project Gutenberg's additions to a book: marks, header, license, editorial brackets.
 
 `*** START OF THE PROJECT GUTENBERG EBOOK ... ***` and `*** END OF ...` delimit a book since 2003,
 `*END*THE SMALL PRINT! ...*END*` and `End of the Project Gutenberg Etext of ...` did before. A file
@@ -67,6 +67,32 @@ _FIRST_LINE = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _FIRST_CHARACTERS = 600
+
+_LABEL = re.compile(
+    r"\[[ \t\n]*+[_*]*+(?:Illustrations?|Picture|Frontispiece|Image|Plate|Map|Decoration|Drawing"
+    r"|Cover|Blank Page|Page \d+|Pg \d+|Transcri(?:ber|ption)\w*|E-?text|Proofread"
+    r"|Sidenote|Editor(?:'s|’s)? Note|Typographical|Music)\b",
+    re.IGNORECASE,
+)
+_NOTE = re.compile(
+    r"\[[ _*]*+(?!Greek|Hebrew|Arabic)(?P<label>[^\W\d_]{1,20})[ ]*+(?P<number>\w{1,4})?+[ _*]*+"
+    r":\s*+"
+)
+_PARAGRAPH_BEFORE = re.compile(r"(?:\A|\n[ ]*\n)[ ]*\Z")
+_ANY_BRACKET = re.compile(r"[\[\]]")
+_MAX_BRACKET = 20_000
+_LICENSE = re.compile(r"<<(?=[^<>]{0,4000}?(?:GUTENBERG|COPYRIGHT))[^<>]{1,4000}>>", re.IGNORECASE)
+_LEGAL = re.compile(r"licen[cs]e|copyright|\be-?text|\be-?book|donat|distribut|html", re.IGNORECASE)
+_CREDITS = re.compile(
+    r"distributed\s+proofread|pgdp|gutenberg\.org|\be-?text\b|\be-?book\b|internet archive"
+    r"|transcribed (?:from|by)|produced by|https?:|www\.",
+    re.IGNORECASE,
+)
+_TRANSCRIBER = re.compile(
+    r"[\W_]*(?:transcriber|transcription|e-?text editor)['’]?s?['’]?\s+"
+    r"(?:note|comment|errat|correction|remark|amendment)",
+    re.IGNORECASE,
+)
 
 
 class BookText(NamedTuple):
@@ -216,21 +242,6 @@ def _end_of_mark(text: str, kind: _MarkKind, start: int, end: int) -> int:
     return max(end, match.end()) if match else end
 
 
-_LABEL = re.compile(
-    r"\[[ \t\n]*+[_*]*+(?:Illustrations?|Picture|Frontispiece|Image|Plate|Map|Decoration|Drawing"
-    r"|Cover|Blank Page|Page \d+|Pg \d+|Transcri(?:ber|ption)\w*|E-?text|Proofread"
-    r"|Footnote|Sidenote|Editor(?:'s|’s)? Note|Typographical|Music)\b",
-    re.IGNORECASE,
-)
-_NOTE = re.compile(
-    r"\[[ _*]*+(?!Greek|Hebrew|Arabic)[^\W\d_]{1,20}[ ]*+(?P<number>\d{1,4}|\w)?+[ _*]*+:\s*+"
-)
-_PARAGRAPH_BEFORE = re.compile(r"(?:\A|\n[ ]*\n)[ ]*\Z")
-_ANY_BRACKET = re.compile(r"[\[\]]")
-_MAX_BRACKET = 20_000
-_LICENSE = re.compile(r"<<(?=[^<>]{0,4000}?(?:GUTENBERG|COPYRIGHT))[^<>]{1,4000}>>", re.IGNORECASE)
-
-
 def drop_licenses(text: str) -> str:
     """Remove licenses in `<<...>>` between the works of a collection."""
     return _LICENSE.sub("", text) if "<<" in text else text
@@ -268,12 +279,13 @@ def drop_brackets(text: str) -> str:
             continue
         is_labeled = _LABEL.match(text, start) is not None
         is_paragraph = _PARAGRAPH_BEFORE.search(text, max(0, start - 80), start) is not None
-        note = _NOTE.match(text, start) if is_paragraph else None
-        if not is_labeled and note is None:
+        note = None if is_labeled else _NOTE.match(text, start)
+        is_footnote = note is not None and note["label"].lower() == "footnote"
+        if not (is_labeled or is_footnote or (is_paragraph and note is not None)):
             continue
         parts.append(text[position:start])
         position = _bracket_end(text, start, ends)
-        if note is not None and note["number"]:
+        if note is not None and is_paragraph and (is_footnote or note["number"]):
             parts.append(text[note.end() : position].removesuffix("]"))
     parts.append(text[position:])
     return "".join(parts)
@@ -297,16 +309,3 @@ def _bracket_end(text: str, start: int, ends: dict[int, int]) -> int:
         return end
     blank = text.find("\n\n", start)
     return len(text) if blank < 0 else blank
-
-
-_LEGAL = re.compile(r"licen[cs]e|copyright|\be-?text|\be-?book|donat|distribut|html", re.IGNORECASE)
-_CREDITS = re.compile(
-    r"distributed\s+proofread|pgdp|gutenberg\.org|\be-?text\b|\be-?book\b|internet archive"
-    r"|transcribed (?:from|by)|produced by|https?:|www\.",
-    re.IGNORECASE,
-)
-_TRANSCRIBER = re.compile(
-    r"[\W_]*(?:transcriber|transcription|e-?text editor)['’]?s?['’]?\s+"
-    r"(?:note|comment|errat|correction|remark|amendment)",
-    re.IGNORECASE,
-)

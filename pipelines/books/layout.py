@@ -45,7 +45,7 @@ _WORD = r"[^\W\d_]++(?:-[^\W\d_]++)*+"
 _WORDS = re.compile(_WORD)
 _LAST_WORD = re.compile(rf"[\W_]*+({_WORD})-\Z")
 _DASH = re.compile("--|—")
-_SPACELESS_END = re.compile("[\u2e80-\u9fff\uff01-\uffef]\n")
+_SPACELESS_END = re.compile("[\u2e80-\u9fff\uff01-\uffef] ")
 _CUT_WORD = re.compile(r"(?<!\S)(?P<before>\S++(?<=\S-))[ \t]*+\n\s*+(?P<after>\S++)")
 _MIN_COMPOUND_PART = 4  # letters; shorter ones are often syllables
 
@@ -63,8 +63,9 @@ class Block(NamedTuple):
 def find_layout(lines: list[str]) -> Layout:
     """Return the layout of most of a text."""
     written = [line for line in lines if line.strip()]
-    characters = sum(map(len, written))
-    long = sum(len(line) for line in written if len(line) > _LONG_LINE)
+    lengths = list(map(len, written))
+    characters = sum(lengths)
+    long = sum(length for length in lengths if length > _LONG_LINE)
     if long > _LONG_SHARE * characters:
         return "one-line"
     blank = len(lines) - len(written)
@@ -274,8 +275,9 @@ class LineJoiner:
             lines: The lines, not empty.
             joined: The lines joined with single spaces, if known.
         """
-        if not _needs_care("\n".join(lines)):
-            return joined or " ".join(" ".join(lines).split())
+        joined = joined or " ".join(" ".join(lines).split())
+        if not _needs_care(joined):
+            return joined
         parts = [" ".join(lines[0].split())]
         for line in lines[1:]:
             after = " ".join(line.split())
@@ -344,11 +346,13 @@ class LineJoiner:
         return votes > 0 if votes else None
 
 
-def _needs_care(text: str) -> bool:
-    """Return whether lines may have to be joined by other means than a space."""
-    if "-\n" in text or "--" in text:
+def _needs_care(joined: str) -> bool:
+    """Return whether some of the spaces between joined lines may be wrong."""
+    if "- " in joined or "--" in joined:
         return True
-    return not text.isascii() and ("—" in text or _SPACELESS_END.search(text) is not None)
+    if joined.isascii():
+        return False
+    return "— " in joined or " —" in joined or _SPACELESS_END.search(joined) is not None
 
 
 def _last_word(line: str) -> str:

@@ -63,8 +63,8 @@ MAX_BOOK_BYTES = 64 << 20
 """Maximum size of a book, which must fit into memory. The longest novels have about 10 MB."""
 
 _TEXT_SUFFIXES = (".txt", ".txt.gz")
-_BOOK_NUMBER = re.compile(r"#(\d{1,9})\Z")
 _GZIP = b"\x1f\x8b"
+_MAX_BYTE_ORDER_MARK = 4  # bytes
 _MAX_FILES = 4096  # maximum number of books in a group
 
 
@@ -208,13 +208,12 @@ def _byte_ranges(
 
     It is that of the member if it has one book, or if the member is compressed.
     """
-    is_stored = member.data_end - member.data_start == len(data) and not data.startswith(_GZIP)
-    if len(books) == 1 or not is_stored:
-        return [(member.data_start, member.data_end)] * len(books)
     pieces = [
         decoded.text[book.start : book.end].encode(decoded.encoding, "replace") for book in books
     ]
-    mark = len(data) - sum(map(len, pieces))  # byte-order mark
+    mark = member.data_end - member.data_start - sum(map(len, pieces))
+    if len(books) == 1 or data.startswith(_GZIP) or not 0 <= mark <= _MAX_BYTE_ORDER_MARK:
+        return [(member.data_start, member.data_end)] * len(books)
     ends = list(itertools.accumulate(map(len, pieces), initial=member.data_start + mark))
     return list(zip([member.data_start, *ends[1:-1]], ends[1:], strict=True))
 
@@ -244,14 +243,21 @@ def _document(book: _RawBook, count: Count) -> RawDocument | None:
     )
 
 
-def read_book(text: str, document_id: str) -> str:
-    """Return the part of a file that is the book of a document."""
+def read_book(text: str, document_id: str, *, name: str) -> str:
+    """Return the part of a file that is the book of a document.
+
+    Args:
+        text: The decoded file.
+        document_id: Id that `read` gave the book.
+        name: Name of the file in its folder or archive.
+    """
     from pipelines.books.gutenberg import split_books  # lazy: `plan` does not need it
 
-    books = split_books(text)
-    match = _BOOK_NUMBER.search(document_id)
+    stem = re.escape(_stem(member_name(name)))
+    match = re.search(rf"{stem}(?:~[0-9a-f]{{12}})?#(\d{{1,9}})\Z", document_id)
     number = int(match[1]) if match else 1
-    book = books[number - 1 if number <= len(books) else 0]
+    books = split_books(text)
+    book = books[min(number, len(books)) - 1]
     return text[book.start : book.end]
 
 

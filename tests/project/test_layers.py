@@ -42,8 +42,9 @@ ORDER = {
     ],
     "flows": [
         "formatting log_filters nested_values plots prefect_settings record_counts",
+        "store",
         "recipes",
-        "fetch sample store",
+        "fetch sample",
         "run",
         "cards trackers",
         "export lineage",

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
+from support.archive_builder import write_books
 from support.corpus_builder import small_recipe, small_sample
 
 from flows.lineage.raw_source import read_raw, web_root
@@ -24,10 +25,11 @@ from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
 from pipelines.counters import Counters
 from pipelines.documents.duplicates import DUPLICATES_FILE
-from pipelines.sources import text
+from pipelines.io.splits import files_of_group
+from pipelines.sources import books, text
 from pipelines.wordpiece.tokenizer import WordPieceTokenizer
 from pipelines.wordpiece.vocab_files import VOCAB_FILE
-from schemas.corpus_configs import TextSource
+from schemas.corpus_configs import BooksSource, TextSource
 from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError, ConfigError
 from schemas.manifest import Manifest, RawInput
 
@@ -164,6 +166,29 @@ def test_missing_or_changed_raw_file_is_a_problem(tmp_path: Path, corpus: Corpus
         assert f"{raw.size_bytes + 4:,}" in read_raw(documents, raw, row).problem
         copy.unlink()
         assert raw.uri in read_raw(documents, raw, row).problem
+
+
+@pytest.mark.parametrize("form", ["books", "books.zip", "books.tar.gz"])
+@pytest.mark.parametrize("name", ["all.txt", "all#2.txt"])
+def test_each_book_of_a_file_is_traced_to_its_own_text(
+    tmp_path: Path, form: str, name: str
+) -> None:
+    end = "*** END OF THE PROJECT GUTENBERG EBOOK ***\n"
+    start = "*** START OF THE PROJECT GUTENBERG EBOOK ***\n"
+    texts = [f"Title: Book {number}\n{start}\nOnce upon a time.\n\n{end}" for number in (1, 2)]
+    write_books(tmp_path / form, {name: "".join(texts).encode(), "b.txt": b"One book. It ends."})
+    source = BooksSource(name="s", paths=(str(tmp_path / form),))
+    shown = {}
+    for split in books.plan(source):
+        files = {file.sha256: file for file in files_of_group(split) or [split.file]}
+        for document in books.read(split, source, Counters().count):
+            file = files[document.file or split.file.sha256]
+            raw = RawInput(name=file.name, uri=file.uri, size_bytes=file.size, sha256=file.sha256)
+            documents = SimpleNamespace(config={"sources": [{"name": "s", "kind": "books"}]})
+            row = {"source": "s", **document._asdict()}
+            shown[document.document_id] = read_raw(cast(Manifest, documents), raw, row).text
+    stem = name.removesuffix(".txt")
+    assert shown == {f"s:{stem}": texts[0], f"s:{stem}#2": texts[1], "s:b": "One book. It ends."}
 
 
 @pytest.mark.parametrize(

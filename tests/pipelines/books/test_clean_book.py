@@ -193,6 +193,11 @@ def test_a_title_over_two_lines_is_joined() -> None:
         ("He said [in a whisper] no.", "He said [in a whisper] no."),
         ("a\n\n[Footnote 1: See there.]\n\nb", "a\n\nSee there.\n\nb"),
         ("a [Footnote 1: See there.] b", "a  b"),
+        ("a\n\n[Footnote: See there.]\n\nb", "a\n\nSee there.\n\nb"),
+        ("a\n\n[Fußnote 12: Siehe dort.]\n\nb", "a\n\nSiehe dort.\n\nb"),
+        ("a\n\n[Illustration 3: See there.]\n\nb", "a\n\n\n\nb"),
+        ("a\n\n[Abbildung: Am Fluss.]\n\nb", "a\n\n\n\nb"),
+        ("a\n\n[Greek: alpha]\n\nb", "a\n\n[Greek: alpha]\n\nb"),
     ],
 )
 def test_brackets_of_pictures_and_notes_go(text: str, expected: str) -> None:
@@ -567,8 +572,9 @@ def test_cleaning_agrees_with_cleaning_by_hand(real_data: Path) -> None:
     result = bench_books_cleaning.measure(real_data / "books", align=False)
     for scores in (result.as_it_is, result.set_aside):
         total = bench_books_cleaning.total(scores)
-        assert total.precision >= 0.99
-        assert total.recall >= 0.99
+        assert total.precision >= 0.995
+        assert total.recall >= 0.998
         # No book may be lost in the sum.
         assert min(score.recall for score in scores) >= 0.9
-        assert min(score.precision for score in scores) >= 0.9
+        # Advertisements behind the last page are text to a rule that knows no language.
+        assert min(score.precision for score in scores) >= 0.8

@@ -233,7 +233,7 @@ def test_several_books_in_a_file_are_documents_with_their_own_bytes(
         decoder = encoding.removesuffix("-sig") if encoding != "utf-16" else "utf-16-le"
         assert [piece.decode(decoder).lstrip("\ufeff") for piece in pieces] == texts
     for raw, text in zip(documents, texts, strict=True):
-        assert books.read_book("".join(texts), raw.document_id) == text
+        assert books.read_book("".join(texts), raw.document_id, name="all.txt") == text
 
 
 def test_words_of_dropped_books_are_counted_by_reason(tmp_path: Path) -> None:
