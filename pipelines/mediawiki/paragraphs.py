@@ -11,7 +11,9 @@ from pipelines.mediawiki.dropped_text import DroppedText
 from pipelines.mediawiki.languages import WikiSettings
 
 _NO_TEXT = "*#:;|!= "  # a line that begins so is a list, table, heading or preformatted line
-_LINE_REASONS = {"=": "heading", "|": "table", "!": "table"}
+LINE_REASONS = {"=": "heading", "|": "table", "!": "table"}
+"""Why a line with such a first character is dropped. Others are lists."""
+
 _SENTENCE_MARKS = frozenset(".!?:;。！？：…\"”’'）)」")
 _NUMBER = re.compile(r"\(?([0-9]{1,3})(?:[.)]|\.\))(?=[ \t]|$)")  # before an item of a list
 _MAX_REJOINED = 20_000  # characters; a longer paragraph is not joined again
@@ -50,14 +52,11 @@ def join_paragraphs(scanned: list[str], markup: WikiSettings, dropped: DroppedTe
             elif len(lines) == 1 and line[0] in "*#" and _is_title(lines[0], markup):
                 dropped.characters["heading"] += len(lines.pop())
             flush()
-            dropped.characters["formula" if FORMULA in line else line_reason(line)] += len(line)
+            if len(line) > 1:  # a lone mark stands for lines that the scanner counted
+                reason = "formula" if FORMULA in line else LINE_REASONS.get(line[0], "list")
+                dropped.characters[reason] += len(line)
     flush()
     return raws
-
-
-def line_reason(line: str) -> str:
-    """Return why a line that begins with a mark is dropped."""
-    return _LINE_REASONS.get(line[0], "list")
 
 
 def _numbered_lines(scanned: list[str], markup: WikiSettings) -> set[int]:

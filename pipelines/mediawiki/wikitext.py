@@ -41,7 +41,7 @@ from pipelines.mediawiki.languages import (
     WikiSettings,
     wiki_settings,
 )
-from pipelines.mediawiki.paragraphs import join_paragraphs, line_reason
+from pipelines.mediawiki.paragraphs import LINE_REASONS, join_paragraphs
 from pipelines.mediawiki.templates import (
     EQUALS,
     PIPE,
@@ -572,11 +572,10 @@ class Scanner:
         self._unwind()
         self._quotation = None
         self._out.append("\n\n")
-        level = min(len(token[14]), len(title) - len(title.rstrip("=")))
         is_closing = title.strip("= '\t").lower() in self._markup.closing_titles
         is_closing |= token.start() < self._end_of_closing
         if is_closing and not self._holds_prose(token.end()):
-            return self._skip_closing_section(token, level)
+            return self._skip_closing_section(token, title)
         if "{{" in title or "<" in token[15]:  # open markup may end after this line
             self._out.append("=")
             return start
@@ -597,8 +596,9 @@ class Scanner:
             start = heading.end()
         return self._skip(start)
 
-    def _skip_closing_section(self, token: re.Match[str], level: int) -> int:
+    def _skip_closing_section(self, token: re.Match[str], title: str) -> int:
         """Continue at the next heading. The subsections belong to the closing section."""
+        level = min(len(token[14]), len(title) - len(title.rstrip("=")))
         next_heading: re.Match[str] | None = None
         for heading in _HEADING.finditer(self._text, token.end()):
             next_heading = next_heading or heading
@@ -635,7 +635,7 @@ class Scanner:
         self._out.append(f"\n{mark}")
         if self._stack or self._quotation is not None:  # they may end on this line
             return start + 1
-        self._dropped[line_reason(mark)] += end - start - 1
+        self._dropped[LINE_REASONS.get(mark, "list")] += end - start
         return end
 
     def _table(self, token: re.Match[str]) -> int:
