@@ -576,7 +576,7 @@ class PairAndMask(beam.PTransform[Any, Any]):
     >>> with beam.Pipeline("FnApiRunner") as pipeline:
     ...     instances = pipeline | beam.Create(tokens) | PairAndMask(config, vocab="vocab.txt")
     ...     _ = instances | beam.MapTuple(lambda name, instance: print(name, instance.input_ids))
-    rain [101, 104, 105, 106, 102, 104, 107, 103, 102]
+    rain [101, 103, 105, 106, 102, 104, 107, 108, 102]
 
     Args:
         config: Lengths, pairing, masking, passes and the seed.

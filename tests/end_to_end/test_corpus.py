@@ -71,7 +71,7 @@ def test_golden_rows_without_held_out_documents(
         execution=ExecutionConfig(),
     )
     rows = golden_digests({"build-instances": made})["build-instances"]
-    assert rows == "700edad8fa7ecd5a75ebf135e9ae39f3"
+    assert rows == "4bbbf0b5cdb616108d16dfd294e8eb48"
     assert made.counters["instances"] == sum(entry.rows or 0 for entry in made.files)
     assert made.statistics["held_out_instances"] == 0
 

@@ -197,7 +197,7 @@ def test_missing_file_is_named_with_files_of_folder(folder: Path, tmp_path: Path
     for config, expected in (
         ({"task": "sst-2", "data_dir": str(folder)}, r"dev\.tsv.* sst-2 dev, found extra, test\.t"),
         ({"task": "ax", "data_dir": str(tmp_path / "nowhere")}, "found nothing"),
-        ({"task": "rte", "data_files": files}, "files are those of train: add dev"),
+        ({"task": "rte", "data_files": files}, "files of train only. Add it"),
     ):
         with pytest.raises(MissingInputError, match=expected):
             raw_inputs(ExamplesConfig(**config))

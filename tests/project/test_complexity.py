@@ -57,7 +57,8 @@ def book(text: str) -> None:
 
 
 def lines(text: str) -> None:
-    found = stream_lines(io.BytesIO(text.encode("utf-8", "surrogatepass")), where="x")
+    stream = io.BytesIO(text.encode("utf-8", "surrogatepass"))
+    found = stream_lines(stream, where="x", on_encoding=lambda encoding: None)
     paragraphs = [" ".join(line.data.decode("utf-8", "replace").split()) for line in found]
     split_sentences(paragraphs, "en", max_characters=1000)
 

@@ -61,8 +61,7 @@ def test_second_run_is_cached(cli: Cli, corpus: Path) -> None:
     result = cli("run", str(corpus / "recipe.yaml"), "--engine", "local")
     assert result.code == 0
     lines = result.out.splitlines()
-    labels = ["build-documents", "build-vocabulary", "build-tokens", "build-instances.length-64"]
-    assert [line.split()[:2] for line in lines[:4]] == [[label, "cached"] for label in labels]
+    assert lines[0].split() == ["4", "steps", "cached"]
     assert f"store: {corpus / 'store'}" in lines
     rows = [line.split(maxsplit=2) for line in lines[lines.index("") :]]
     documents = read_manifest(corpus, "build-documents").counters["documents-kept"]

@@ -372,7 +372,8 @@ def test_model_that_learned_one_answer_is_reported(
 
 
 def test_model_from_scratch_is_not_judged(tmp_path: Path) -> None:
-    vocabulary = as_given("vocabulary", write_checkpoint(tmp_path / "checkpoint"))
+    files = as_given("vocabulary", write_checkpoint(tmp_path / "checkpoint"))
+    vocabulary = files.model_copy(update={"statistics": {"lowercase": True}})
     config = trial_config(None, model=SHAPE)
     examples = one_class(tmp_path / "examples")
     job = trial_job(tmp_path / "work", examples, config=config, vocabulary=vocabulary)

@@ -177,7 +177,7 @@ def test_paragraphs_that_look_like_one_text_are_noted(tmp_path: Path) -> None:
     source = TextSource(name="mine", paths=(f"{tmp_path}/*.txt",))
     (note,) = build(tmp_path / "blank", source).notes
     assert "40 .txt files make 280 documents of 12 words" in note
-    assert "`document: file`" in note
+    assert "document_delimiter: file" in note
     made = build(tmp_path / "file", source.model_copy(update={"document_delimiter": "file"}))
     assert (made.counters["documents-kept"], made.notes) == (40, ())
     chosen = build(tmp_path / "line", source.model_copy(update={"document_delimiter": "line"}))
