@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from support.dump_builder import dump, page
 
-from flows.report.corpus import unknown_templates
+from flows.report.corpus import DroppedText, dropped_text, unknown_templates
 from pipelines.build_documents import build_documents
 from pipelines.counters import DROPPED_TEMPLATE
 from pipelines.counters import Counters as Counts
@@ -255,6 +255,19 @@ def test_templates_within_sentences_are_counted_as_unknown_or_dropped(
     code: str, wikitext: str, unknown: dict[str, int], dropped: dict[str, int]
 ) -> None:
     assert holes_of(code, wikitext) == (unknown, dropped)
+
+
+def test_share_of_dropped_text_counts_what_was_kept_or_dropped_for_its_reason() -> None:
+    counters = {
+        "characters@en": 90, "characters-dropped-formula@en": 10, "sentences-dropped-formula@en": 2,
+        "characters-dropped-table@en": 30, "characters-dropped-list@it": 5, "characters@it": 5,
+        "characters": 95, "characters-dropped-formula": 10, "characters-dropped-code@en": 0,
+    }  # fmt: skip
+    assert dropped_text(counters) == [
+        DroppedText("en", "table", None, 30, 0.25),
+        DroppedText("en", "formula", 2, 10, 0.1),
+        DroppedText("it", "list", None, 5, 0.5),
+    ]
 
 
 def test_rate_of_unknown_templates_counts_two_characters_as_word_without_spaces() -> None:
