@@ -85,7 +85,7 @@ class DocumentTrace:
     raw: RawText | None = None
 
     def _bytes(self) -> str:
-        """Return the position in the file; "" for a member that has none of its own."""
+        """Return the position in the file; "" for a member without one."""
         archive = self.raw_file if self.member else None
         if archive and (self.byte_start, self.byte_end) == (0, archive.size_bytes):
             return ""

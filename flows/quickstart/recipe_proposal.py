@@ -112,7 +112,7 @@ def written_budget(recipe: Path) -> Budget | None:
         phases = read_yaml(recipe, where=str(recipe)).value["pretrain"]
         return Budget(*(phases[name]["budget"]["max_steps"] for name in Budget._fields))
     except (OSError, BertloomError, KeyError, TypeError, ValueError):
-        return None  # `write_recipe` refuses to replace the file of somebody else
+        return None  # `write_recipe` refuses to replace another file
 
 
 def propose(
@@ -126,7 +126,7 @@ def propose(
     """Return a recipe for the texts in a folder.
 
     The speed of a training step is measured, and the recipe has the number of steps that fit into
-    `minutes`: the recipe decides the model, not what else the machine does while it trains.
+    `minutes`. The load of the machine during training does not change the model.
 
     Args:
         scan: Content of the folder.

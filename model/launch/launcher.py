@@ -179,7 +179,8 @@ class Worker:
     ) -> tuple[bool, bytes]:
         """Return whether the call was accepted, and the response, incomplete if the process ended.
 
-        An exception such as KeyboardInterrupt stops the process first; a note says what was saved.
+        An exception such as KeyboardInterrupt stops the process first. Its note names the step that
+        was saved.
         """
         self._is_running = True
         stdin, stdout = cast("IO[bytes]", process.stdin), cast("IO[bytes]", process.stdout)

@@ -30,8 +30,8 @@ _MAX_NUMBERED_WORDS = 6  # of a heading with a number at its end
 _MIN_SERIES = 2
 _MAX_EQUAL_HEADINGS = 3  # more equal blocks are names of speakers, refrains, ...
 _MIN_PROSE_WORDS = 15  # of the first paragraph
-_OUTER_BLOCKS = 40  # lists of contents, illustrations and so on are among so many blocks ...
-_OUTER_SHARE = 0.05  # ... or this share of them, at either end
+_OUTER_BLOCKS = 40  # blocks at either end that can be lists of contents, illustrations ...
+_OUTER_SHARE = 0.05  # ... or this share of all blocks
 _MIN_PROSE_RUN = 3  # consecutive blocks of sentences that begin the text, however short
 _CREDITED_BLOCKS = 12  # at both ends of a book
 _WRAPPING = " \t_*=\"'“”‘’«»‹›()[]{}<>「」『』（）［］【】〈〉《》"
@@ -84,7 +84,7 @@ class _Book:
         return 2 * sum(ends) >= len(ends)
 
     def _find_series(self) -> frozenset[str]:
-        """Return the words that stand before different numbers: `Chapter` of `Chapter 2.`"""
+        """Return the words that several numbers follow: `Chapter` of `Chapter 2.`"""
         members = defaultdict[str, set[str]](set)
         for text, words in zip(self.texts, self.words, strict=True):
             is_short = words <= _MAX_NUMBERED_WORDS and len(text) <= _MAX_HEADING
@@ -155,12 +155,12 @@ def _has_end_mark(text: str) -> bool:
 
 
 def _continues(text: str) -> bool:
-    """Return whether a text goes on in the next block: `I remain, yours truly,`."""
+    """Return whether a text continues in the next block: `I remain, yours truly,`."""
     return text.rstrip(_WRAPPING)[-1:] in _CONTINUING
 
 
 def _is_verse(lines: list[str]) -> bool:
-    """Return whether some lines go on in the next one or the last names the author."""
+    """Return whether lines continue in the next one, or the last one names the author."""
     return len(lines) > 1 and (
         any(map(_continues, lines[:-1])) or _SIGNED.search(lines[-1]) is not None
     )

@@ -106,7 +106,7 @@ def read_if_exists(url: str, *, kind: str) -> bytes | None:
 
 
 def _name_tokenizer_json(url: str) -> str:
-    """Return a hint to the tokenizer.json beside a missing vocab.txt, or ""."""
+    """Return a hint to the tokenizer.json next to a missing vocab.txt, or ""."""
     other = "" if is_tokenizer_json(url) else neighbor_url(url, TOKENIZER_FILE)
     if not other or read_if_exists(other, kind=TOKENIZER_FILE) is None:
         return ""

@@ -1,4 +1,4 @@
-"""What planning learns about texts in the pass that computes their digests."""
+"""Facts about texts that planning reads in the pass that computes their digests."""
 
 from __future__ import annotations
 
