@@ -223,7 +223,7 @@ def mixed_lengths(longest: int, *, tokens: int) -> npt.NDArray[np.int64]:
     pairs = max(1, round(tokens / (longest + (shortest + longest) / 2)))
     short = shortest + (longest - shortest) * (np.arange(pairs) + 0.5) / pairs
     lengths = np.full(2 * pairs, longest, np.int64)
-    lengths[1::2] = short
+    lengths[1::2] = short.round()
     return lengths
 
 

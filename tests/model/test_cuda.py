@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Iterator
+from functools import partialmethod
 from pathlib import Path
 from typing import Any, cast
 
@@ -65,6 +66,14 @@ def flash(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(
             bert, "_has_flash", lambda x, depth: torch.is_autocast_enabled(x.device.type)
         )
+
+
+@pytest.fixture
+def _fast_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compile no C++ where the CPU stands in."""
+    if not IS_CUDA:
+        compile_module = partialmethod(nn.Module.compile, backend="aot_eager")
+        monkeypatch.setattr(nn.Module, "compile", compile_module)
 
 
 def autocast(precision: str) -> torch.autocast:
@@ -133,7 +142,7 @@ def test_loss_and_gradients_equal_cpu(objective: Objective, precision: str, with
     assert relative_error(actual[1:], expected[1:]) < within
 
 
-@pytest.mark.usefixtures("flash")
+@pytest.mark.usefixtures("flash", "_fast_compiler")
 @pytest.mark.parametrize(("precision", "within"), [("fp32", 1e-4), ("bf16", 2e-2)])
 def test_compiled_equals_eager(precision: str, within: float) -> None:
     eager = random_model().to(DEVICE)
@@ -172,18 +181,20 @@ def test_dropout_has_its_rate_and_depends_on_the_key(precision: str) -> None:
         with autocast(precision), torch.no_grad():
             return attention(x, layout).float(), module[1](torch.ones_like(x))
 
-    for drawn, again, other in zip(draw(1), draw(1), draw(2), strict=True):
+    for full, drawn, again, other in zip((1 / width, 1.0), draw(1), draw(1), draw(2), strict=True):
         assert torch.equal(drawn, again)
         assert not torch.equal(drawn, other)
         assert float((drawn == 0).float().mean()) == pytest.approx(rate, abs=0.01)
         kept = drawn[drawn != 0]
-        torch.testing.assert_close(kept / kept.mean(), torch.ones_like(kept), atol=1e-2, rtol=0)
-        assert float(drawn.mean() / kept.mean()) == pytest.approx(1 - rate, abs=0.01)
+        torch.testing.assert_close(
+            kept, kept.new_full((), full / (1 - rate)).expand_as(kept), rtol=1e-2, atol=0
+        )
 
 
+@pytest.mark.usefixtures("_fast_compiler")
 @pytest.mark.parametrize(
     ("changes", "within"),
-    [({}, 2e-3), ({"precision": "bf16", "compile": True}, 2e-2)],
+    [({}, 1e-4), ({"precision": "bf16", "compile": True}, 2e-2)],
     ids=["fp32", "bf16-compiled"],
 )
 def test_20_steps_equal_cpu(tmp_path: Path, changes: dict[str, Any], within: float) -> None:
@@ -214,7 +225,7 @@ def test_resumed_run_equals_uninterrupted_run(
     assert len(logged_losses(jobs[1])) == 7
     train(jobs[1], stop=StopRequest())
     expected, actual = map(logged_losses, jobs)
-    assert actual == pytest.approx(expected, rel=2e-3)
+    assert actual == pytest.approx(expected, rel=1e-4)
 
 
 def test_one_process_of_nccl() -> None:
@@ -277,4 +288,4 @@ def check_fine_tuning_step(model: Any, batch: Any, *, precision: str) -> None:
     expected, actual = results
     for number in range(3):
         assert relative_error(actual[number], expected[number]) < within
-    assert relative_error(actual[3], expected[3]) < 0.5  # Adam divides tiny gradients by themselves
+    assert relative_error(actual[3], expected[3]) < 0.2  # Adam divides tiny gradients by themselves
