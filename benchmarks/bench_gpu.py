@@ -20,8 +20,8 @@ measures nothing unless --device cpu is given.
   model, which takes minutes for LARGE. It is measured once per preset, length and precision,
   compiled unless --modes is eager.
 
-Each side runs warm-up steps, in which it compiles, then steps until --steps or --max-seconds. A
-case takes less than a minute with compilation; the initial weights are drawn once per preset. A
+Each side runs warm-up steps, in which it compiles, then steps until --steps or --max-seconds. The
+initial weights are drawn once per preset. `seconds` of a record is the duration of the whole case. A
 case that fails is reported with its reason, and the others run; the exit code is then 1, unless the
 only reason is memory.
 
