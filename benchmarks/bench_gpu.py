@@ -21,14 +21,13 @@ measures nothing unless --device cpu is given.
   compiled unless --modes is eager.
 
 Each side runs warm-up steps, in which it compiles, then steps until --steps or --max-seconds. The
-initial weights are drawn once per preset. `seconds` of a record is the duration of the whole case. A
-case that fails is reported with its reason, and the others run; the exit code is then 1, unless the
-only reason is memory.
+initial weights are drawn once per preset. A case that fails is reported with its reason, and the
+others run. The exit code is then 1, unless the only reason is memory.
 
 Utilization is model FLOPs per second divided by the peak in the data sheet of the card
 (`model.monitoring.throughput`: H200, H100, A100 and others), or by --peak-tflops. Model FLOPs are
 those of the real tokens for both sides. The printed ratios compare tokens per second without
-padding, and positions per second with padding: the second one leaves out what packing gains.
+padding, and positions per second with padding. The second ratio excludes the gain of packing.
 
 Loss: of four instances without dropout, by the initial weights, on the device in the precision and
 mode of the case, and on the CPU in fp32.
@@ -98,7 +97,7 @@ FORMULA = (
 
 
 class Case(NamedTuple):
-    """What one line measures."""
+    """Settings that one record measures."""
 
     side: Side
     preset: str
@@ -133,10 +132,10 @@ class Measurement:
     """Precision of autocast."""
 
     mode: Literal["eager", "compiled"]
-    """Whether torch.compile was used."""
+    """Execution of the model: `compiled` uses torch.compile."""
 
     compiled: Literal["layers", "model"] | None
-    """What torch.compile compiles: each layer, or the whole model; null in eager mode."""
+    """Part that torch.compile compiles: each layer, or the whole model; null in eager mode."""
 
     instances: int
     """Number of instances of a step."""

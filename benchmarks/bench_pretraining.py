@@ -174,7 +174,7 @@ def peer_step(
     bf16: bool,
     device: str = "cpu",
 ) -> Step:
-    """Return the peer's step with an optimizer of its own, fused or as torch chooses."""
+    """Return the peer's step with a new optimizer, fused or as torch chooses."""
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=1e-4, eps=1e-6, weight_decay=0.01, fused=fused or None
     )
