@@ -7,7 +7,6 @@ after all other files are on disk, and deleted first.
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import json
 import os
@@ -276,6 +275,8 @@ def _digest(record: Any) -> str:
 
 
 def _unreadable(url: str, error: OSError) -> CheckpointError:
-    # Bad sectors are damage. Other errors, such as permissions or connections, may be temporary.
-    kind = DamagedCheckpointError if error.errno == errno.EIO else CheckpointError
-    return kind(f"{url}: cannot be read: {error}")
+    # Not damage: another try may read the file, and a damaged checkpoint would be deleted.
+    return CheckpointError(
+        f"{url}: cannot be read: {error}. Run again; if the error persists, delete the folder of "
+        "this checkpoint to resume from an earlier one"
+    )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import errno
 import hashlib
 import inspect
+import io
 import json
 import logging
 import os
@@ -229,6 +231,31 @@ def test_record_of_other_checkpoint_is_logged_and_skipped(
     assert latest.state == {"of": sound[-1]}
     (problem,) = caplog.messages
     assert str(misplaced / RECORD_FILE) in problem
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EACCES, errno.ETIMEDOUT])
+@pytest.mark.parametrize("file", ["model.safetensors", RECORD_FILE])
+def test_unreadable_file_is_an_error_and_no_damage(
+    file: str, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoints = Checkpoints(str(tmp_path), keep_last=2)
+    _save(checkpoints, 1)
+    path = _save(checkpoints, 2) / file
+    read = io.open
+
+    def fail(target: Any, *args: Any, **options: Any) -> Any:
+        if str(target) == str(path):
+            raise OSError(number, os.strerror(number), str(target))
+        return read(target, *args, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(io, "open", fail)
+        patch.setattr(builtins, "open", fail)
+        with pytest.raises(CheckpointError) as error:
+            checkpoints.latest()
+    assert str(path) in str(error.value)
+    _save(checkpoints, 3)
+    assert _steps(checkpoints) == [2, 3]
 
 
 def test_checkpoints_are_read_after_their_store_is_moved(tmp_path: Path) -> None:
