@@ -223,6 +223,14 @@ BLOCKS = [
     ("en", "{{rquote|right|The mill burned.|A miller}}"),
     ("it", "{{Quote\n |testo = The mill burned.\n |autore = X}}"),
     ("ru", "{{цитата|текст=The mill burned.}}"),
+    ("cs", "{{Citát|The mill burned.|A miller}}"),
+    ("da", "{{Citat|The mill burned.|A miller}}"),
+    ("fi", "{{Sitaatti|The mill burned.|A miller}}"),
+    ("fi", "{{lainaus|The mill burned.}}"),
+    ("hu", "{{idézet|The mill burned.|A miller}}"),
+    ("no", "{{sitat|The mill burned.|A miller}}"),
+    ("nn", "{{sitat|The mill burned.}}"),
+    ("tr", "{{Alıntı|The mill burned.|A miller}}"),
 ]
 
 
