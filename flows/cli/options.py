@@ -155,12 +155,12 @@ def use_option_names(options: Mapping[str, str]) -> Iterator[None]:
 
     def format_field(field: str) -> str:
         name, _, below = _strip_entry(field).partition(".")
-        option = options.get(name, field)
-        if below and "SPLIT" in option:
+        option = options.get(name)
+        if option is None or not below:
+            return option or field
+        if "SPLIT" in option:
             return option.replace("SPLIT", below)
-        return (
-            f"{option} {below}=" if below and option != field and name in _PAIR_FIELDS else option
-        )
+        return f"{option} {below}=" if name in _PAIR_FIELDS else option
 
     with use_field_names(format_field):
         yield
