@@ -280,7 +280,7 @@ def test_large_upload_exists_when_last_response_is_lost(
 @pytest.mark.slow
 def test_corpus_of_sample_makes_fewer_than_300_requests() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.bench_object_store", "--json"],
+        [sys.executable, "-m", "benchmarks.bench_object_store", "--articles", "400", "--json"],
         check=True,
         capture_output=True,
         text=True,
