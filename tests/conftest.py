@@ -131,7 +131,7 @@ def prefect_server() -> Iterator[None]:
     from prefect.testing.utilities import prefect_test_harness
 
     with (
-        prefect_test_harness(server_startup_timeout=120),
+        prefect_test_harness(server_startup_timeout=300),
         # Each flow run waits a second for its heartbeat's thread.
         temporary_settings(updates={PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}),
     ):
