@@ -19,7 +19,6 @@ import pytest
 from support.cli_runner import Cli
 from support.fake_stages import FakeStages
 from support.paths import ROOT
-from support.store_builder import published, write_run
 from typer.testing import CliRunner
 
 from flows.bert import stages
@@ -27,7 +26,6 @@ from flows.cli import app as command
 from flows.cli import console, options, plan, run
 from flows.run import dependencies
 from flows.store.artifacts import ArtifactStore
-from flows.store.default_store import STORE_VARIABLE
 from flows.store.runs import read_run, run_ids
 from pipelines.runners.registry import RUNNERS
 from schemas.errors import VocabularyError
@@ -264,9 +262,7 @@ def test_closed_pipe_ends_quietly() -> None:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_offers_recipes_steps_tasks_and_names_of_store(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: str
-) -> None:
+def test_completion_offers_commands_and_options(shell: str) -> None:
     """The command is asked as by the script that typer installs."""
 
     def complete(line: str) -> list[str]:
@@ -282,20 +278,8 @@ def test_completion_offers_recipes_steps_tasks_and_names_of_store(
         assert (done.exit_code, done.stderr) == (0, "")
         return re.findall(r'"([^"]*)"', done.stdout) if shell == "zsh" else done.stdout.split()
 
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "samovar.yaml").write_text("name: x\n")
-    assert complete("plan sam") == ["sample", "sample-full", "samovar.yaml"]
-    assert complete("plan sample --until finetune.mn") == ["finetune.mnli", "finetune.mnli-scratch"]
-    assert complete("plan sample --rebuild build-t") == ["build-tokens"]
-    assert complete("finetune squad") == ["squad-1.1", "squad-2.0"]
-    assert complete("show fake/") == []  # no store here
-    store = ArtifactStore(str(tmp_path / "kept"))
-    store.set_ref("fake/build-tokens", manifest := published(store))
-    write_run(store, "20260101t000000-aa")
-    assert complete(f"--verbose report --store {store.root} 2") == ["20260101t000000-aa"]
-    monkeypatch.setenv(STORE_VARIABLE, store.root)
-    assert complete("show fake/") == ["fake/build-tokens"]
-    assert complete(f"verify {manifest.artifact_id[:8]}") == [manifest.artifact_id]
+    assert set(complete("re")) >= {"report", "rebuild", "recipes"}
+    assert "--until" in complete("plan sample --un")
 
 
 def test_noisy_log_messages_of_libraries_are_hidden(caplog: pytest.LogCaptureFixture) -> None:
