@@ -239,7 +239,7 @@ TABLES = {
 }
 
 
-@pytest.mark.parametrize("scale", ["", "-small", "-sample"])
+@pytest.mark.parametrize("scale", ["", "-sample"])
 @pytest.mark.parametrize("name", TABLES)
 def test_ablation_has_rows_and_columns_of_its_table(
     name: str, scale: str, monkeypatch: pytest.MonkeyPatch
