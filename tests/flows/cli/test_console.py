@@ -55,9 +55,8 @@ def raise_when_loading(monkeypatch: pytest.MonkeyPatch, error: Exception) -> Non
     [
         (VocabularyError("too small"), 1, "error: too small\n"),
         (ZeroDivisionError("by nought"), 70, "ZeroDivisionError: by nought"),
-        (OSError(errno.ENOSPC, "full"), 1, "Free some space"),
-        (OSError(errno.EFBIG, "large"), 1, "ulimit -f"),
-        (FileNotFoundError(errno.ENOENT, "none", "a/b"), 1, "error: a/b: none. Check the path"),
+        (OSError(errno.ENOSPC, "full"), 1, "error: full"),
+        (FileNotFoundError(errno.ENOENT, "none", "a/b"), 1, "error: a/b: none"),
         (ModuleNotFoundError("no", name="torch.nn"), 1, "torch.nn is not installed: pip install"),
     ],
     ids=lambda value: type(value).__name__,
@@ -103,19 +102,6 @@ def test_unreachable_checkpoint_is_named(cli: Cli, arguments: list[str]) -> None
     result = cli(*arguments)
     assert result.code == 1
     assert next(word for word in arguments if "://" in word) in result.err
-
-
-@pytest.mark.parametrize("closed", [{1}, {0, 1, 2}])
-def test_standard_streams_can_be_closed(closed: set[int]) -> None:
-    done = start_command("--version", preexec_fn=lambda: [os.close(number) for number in closed])
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-
-
-def test_arguments_and_files_are_utf8_in_any_locale() -> None:
-    code = "import locale, sys; print(ascii(sys.argv[1]), locale.getpreferredencoding())"
-    before = f"import flows.cli.app as app; app.main = lambda: exec({code!r})"
-    done = start_command("caf\u00e9", before=before, env={"LC_ALL": "C", "PYTHONUTF8": "0"})
-    assert done.stdout.lower().split() == [ascii("caf\u00e9"), "utf-8"], done.stderr
 
 
 def test_interrupt_while_modules_load_ends_quietly() -> None:
