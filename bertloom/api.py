@@ -24,7 +24,8 @@ from flows.lineage.row_trace import Trace, trace_row
 from flows.lineage.shards import find_shard
 from flows.nested_values import numeric_leaves
 from flows.recipes import loader
-from flows.reproduction.write_bundle import write_bundle
+from flows.reproduce import Reproduction, reproduce
+from flows.run.log_lines import LogLines
 from flows.run.plan import PlannedStep
 from flows.run.run import find_store
 from flows.run.stages import get_stage
@@ -197,25 +198,35 @@ class Artifact:
         """Return the upstream or downstream artifacts and files; see `lineage`."""
         return queries.lineage(self._store, self.id, direction=direction)
 
-    def reproduce(self, folder: str | Path, *, copy_inputs: bool = False) -> Path:
-        """Write a bundle that reproduces the artifact, and return its path.
+    def reproduce(
+        self,
+        into: str | Path,
+        *,
+        overrides: Sequence[str] = (),
+        workers: int | None = None,
+        log: Callable[[str], None] | None = None,
+    ) -> Reproduction:
+        """Build the artifact again in another store, and compare the content of every step.
 
-        `bertloom reproduce FOLDER --run` runs the bundle.
-
-        >>> folder = open_store("store").artifact("tiny/build-tokens").reproduce("again")
-        >>> sorted(path.name for path in folder.iterdir())[:3]
-        ['README.md', 'expected.json', 'inputs.sha256']
+        >>> open_store("store").artifact("tiny/build-documents").reproduce("again").is_equal
+        True
 
         Args:
-            folder: New or empty folder.
-            copy_inputs: Copy the raw files into the bundle.
+            into: Folder or URL of the other store.
+            overrides: `KEY=VALUE` texts, for example new paths of raw files.
+            workers: Replaces that of the recipe.
+            log: Function that takes one line of text per step, such as `print`.
 
         Raises:
-            ArtifactNotFoundError: An upstream artifact or the run's record is not in the store.
-            UsageError: The folder is not empty.
+            ArtifactNotFoundError: A record of the artifact's run is not in the store.
+            InputError: A raw file is missing or changed.
+            BertloomError: A step failed.
         """
-        write_bundle(self.id, Path(folder), store=self._store, copy_inputs=copy_inputs)
-        return Path(folder)
+        listeners = [LogLines(log or _discard)]
+        return reproduce(
+            self.id, store=self._store, into=str(into), overrides=overrides, workers=workers,
+            listeners=listeners,
+        )  # fmt: skip
 
     @property
     def _files(self) -> StoredArtifact:

@@ -50,7 +50,7 @@ COMMANDS = {
     "lineage": "Show upstream or downstream lineage.",
     "trace": "Show the source documents of a row of a shard.",
     "diff": "Compare two artifacts, or two runs.",
-    "reproduce": "Write a bundle that reproduces an artifact, or run one.",
+    "reproduce": "Build an artifact again in another store, compare.",
     "rebuild": "Update a published corpus to the newest dump.",
     "publish": "Publish the corpus that a recipe last built.",
     "report": "Write the HTML report of a run again.",

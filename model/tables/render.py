@@ -169,8 +169,8 @@ def _result_notes(rows: Sequence[ResultRow]) -> list[str]:
     if any(row.reference for row in rows):
         notes.append(
             "reference: the evaluation that a row's numbers are of, with the metric: `bertloom "
-            "lineage REFERENCE` says what it was made from, `bertloom reproduce REFERENCE FOLDER` "
-            "how to make it again."
+            "lineage REFERENCE` says what it was made from, `bertloom reproduce REFERENCE "
+            "--into STORE` builds it again."
         )
     notes += [
         f"{row.entry}, {row.split}: {row.metric} has no value in {row.failed} of {row.restarts} "

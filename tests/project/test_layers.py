@@ -57,7 +57,7 @@ ORDER = {
         "prefect_flows",
         "running",
         "publish quickstart",
-        "rebuild reproduction",
+        "rebuild reproduce",
         "cli",
         "__main__",
     ],

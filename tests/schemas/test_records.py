@@ -9,7 +9,6 @@ import pytest
 from pydantic import BaseModel, ValidationError
 from support.store_builder import STAGE, file_entry
 
-from flows.reproduction.inputs import InputFile
 from flows.store.artifacts import ArtifactStore
 from flows.store.garbage_collection import collect_garbage
 from flows.store.pointers import Pointer, key_path
@@ -33,7 +32,6 @@ PATHS = [
     (Manifest, "artifact_path"),
     (Pointer, "manifest"),
     (StepRecord, "manifest"),
-    (InputFile, "path"),
     (TensorFileEntry, "path"),
     (CacheRecord, "created_in"),
 ]

@@ -6,6 +6,7 @@ import base64
 import contextlib
 import hashlib
 import io
+import json
 import re
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
@@ -161,18 +162,19 @@ def test_error_contains_no_secret(runs: Runs, tmp_path: Path, cli: Cli, form: st
         assert path.suffix == ".yaml" or secret_of(form).encode() not in path.read_bytes()
 
 
-def test_reproduction_contains_no_secret_and_asks_for_the_file(
+def test_reproduction_needs_the_secrets_again_and_writes_none(
     runs: Runs, tmp_path: Path, cli: Cli
 ) -> None:
     documents = ArtifactStore(runs.store).pointers("build-documents")[0].artifact_id
-    store = f"--store={runs.store}"
-    assert cli("reproduce", store, documents, str(tmp_path / "written")).code == 0
-    written = b"".join(path.read_bytes() for path in tmp_path.rglob("*.*") if path.is_file())
-    assert f"http://{runs.host}/azure.txt".encode() in written
-    assert not any(secret_of(form).encode() in written for form in FORMS)
-    result = cli("reproduce", "--copy-inputs", store, documents, str(tmp_path / "copied"))
+    command = ("reproduce", documents, f"--store={runs.store}", f"--into={tmp_path}/again")
+    result = cli(*command)
     assert result.code == 1
-    assert "inputs/" in result.err
+    assert f"http://{runs.host}/token.txt" in result.err
+    addresses = json.dumps([runs.address(form) for form in FORMS])
+    result = cli(*command, "--set", f"build_documents.sources.notes.paths={addresses}")
+    assert result.code == 0, result.err
+    written = b"".join(path.read_bytes() for path in tmp_path.rglob("*.*") if path.is_file())
+    assert not any(secret_of(form).encode() in written for form in FORMS)
 
 
 @pytest.mark.parametrize("scheme", ["s3", "gs", "simplecache::s3"])

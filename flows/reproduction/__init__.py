@@ -1,1 +1,0 @@
-"""Bundles that reproduce an artifact on another machine."""
