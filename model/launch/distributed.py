@@ -130,6 +130,7 @@ def choose_precision(name: Precision, device: torch.device) -> Literal["fp32", "
     """
     is_gpu = device.type == "cuda"
     torch.set_float32_matmul_precision("high" if is_gpu and name != "fp32" else "highest")
+    torch.backends.cudnn.allow_tf32 = name != "fp32"  # the BiLSTM's
     if name == "auto":
         is_supported = is_gpu and torch.cuda.is_bf16_supported(including_emulation=False)
         return "bf16" if is_supported else "fp32"
