@@ -75,8 +75,7 @@ def _verify_in_turns(files: Sequence[InputFile], ranks: Ranks) -> list[Path]:
             try:
                 paths = _verify(files, verified)
                 fingerprints = [
-                    _fingerprint(file, path.stat())
-                    for file, path in zip(files, paths, strict=True)
+                    _fingerprint(file, path.stat()) for file, path in zip(files, paths, strict=True)
                 ]
             except BertloomError as error:
                 problem = error  # raised at the end: the other ranks wait for this one

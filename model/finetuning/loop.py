@@ -145,7 +145,7 @@ class FineTuningModule(TrainingModule[TaskStep]):
                 yield from batches
 
     def _batches_of(self, phase: Phase) -> Generator[TaskStep]:
-        """Return the remaining batches of a phase; for a GPU, a thread puts them in pinned memory."""
+        """Return the remaining batches of a phase; for a GPU, a thread prepares and pins them."""
         steps = steps_of(phase, self.setup, done=self.steps - phase.start)
         if self._device.type != "cuda":
             return steps

@@ -334,7 +334,9 @@ class Trainer(Generic[Batch]):
         sums = self._accumulate_gradients(batch)
         norm = training.optimizer.step(learning_rate=learning_rate)
         training.optimizer.zero_grad()
-        results = HostCopy(torch.cat([self._synchronize(batch, sums), norm.to(torch.float64).view(1)]))
+        results = HostCopy(
+            torch.cat([self._synchronize(batch, sums), norm.to(torch.float64).view(1)])
+        )
         self._finish_step()
         self._queued = _QueuedStep(batch, number, learning_rate, waited, results)
         training.count_step(batch)
@@ -385,7 +387,7 @@ class Trainer(Generic[Batch]):
         return no_sync
 
     def _synchronize(self, batch: Batch, sums: torch.Tensor) -> torch.Tensor:
-        """Return sums and counts over all processes and the first one's clock, in one all-reduce."""
+        """Return sums over all processes and the first one's clock, in one all-reduce per step."""
         save_seconds = self.training.checkpoint_config.save_minutes * 60
         is_due = time.monotonic() - self._saved_at > save_seconds
         clock = [self._clock.seconds, float(is_due)] if self.group.is_main_process else [0.0, 0.0]
