@@ -115,9 +115,9 @@ def seed_dropout(model: nn.Module, key: int) -> None:
     draws from the default generator of its device, which is seeded with the key. The CPU's global
     generator is never touched.
     """
-    device = next(model.parameters()).device
-    if device.type == "cuda":
-        with torch.cuda.device(device):
+    parameter = next(model.parameters(), None)
+    if parameter is not None and parameter.is_cuda:
+        with torch.cuda.device(parameter.device):
             torch.cuda.manual_seed(key)
         return
     for name, module in model.named_modules():

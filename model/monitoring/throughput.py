@@ -236,7 +236,12 @@ class ThroughputMeter:
 
     def add(self, work: Work, *, waited: float) -> None:
         """Count a step, and the seconds that this process waited for its batch."""
-        self._work = Work(*map(sum, zip(self._work, work, strict=True)))
+        total = self._work
+        self._work = Work(
+            total.tokens + work.tokens,
+            padded_tokens=total.padded_tokens + work.padded_tokens,
+            flops=total.flops + work.flops,
+        )
         self._waited += waited
 
     def record(self, step: int, *, seconds: float) -> ThroughputRecord:
