@@ -71,6 +71,7 @@ class HeldOutEvaluator:
             vocab_size=setup.model.vocab_size,
             max_seq_length=setup.max_seq_length,
             part="held-out",
+            ranks=group,
         )
         return cls(instances, setup, group=group) if len(instances) else None
 
