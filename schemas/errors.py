@@ -139,6 +139,16 @@ class DivergenceError(TrainingError):
     """Loss that is not finite or keeps rising."""
 
 
+class MachinesError(BertloomError):
+    """Machines that did not come to a training."""
+
+    present: tuple[int, ...] = ()
+    """Ranks of the machines that came."""
+
+    missing: tuple[int, ...] = ()
+    """Ranks of the machines that did not come."""
+
+
 class StoreError(BertloomError):
     """Failed operation of the artifact store."""
 
