@@ -6,7 +6,7 @@ BertloomError
 ├── InputError             raw input
 │   ├── MissingInputError, CorruptInputError, NetworkError, ChecksumError, FetchError
 │   └── TaskDataError, PredictionsError
-├── VocabularyError, CountMismatchError, RunnerError, FingerprintError
+├── VocabularyError, CountMismatchError, RunnerError, MachinesError, FingerprintError
 ├── TrainingError
 │   └── InstanceDataError, CheckpointError, DivergenceError
 └── StoreError             artifact store
@@ -16,7 +16,7 @@ BertloomError
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from schemas.redaction import redact, redact_record
 
@@ -142,10 +142,10 @@ class DivergenceError(TrainingError):
 class MachinesError(BertloomError):
     """Machines that did not come to a training."""
 
-    present: tuple[int, ...] = ()
+    present: Sequence[int] = ()
     """Ranks of the machines that came."""
 
-    missing: tuple[int, ...] = ()
+    missing: Sequence[int] = ()
     """Ranks of the machines that did not come."""
 
 

@@ -309,7 +309,7 @@ class Coordinator:
 
     def __init__(self, store: ArtifactStore, options: MachineOptions, *, recipe: Recipe) -> None:
         self._store, self._options = store, options
-        self._beacon = Beacon(store, options, recipe=recipe.name)
+        self.beacon = Beacon(store, options, recipe=recipe.name)
         self._run: Run | None = None
         self._turn = threading.Lock()
         """One training at a time: all use the port of the rendezvous."""
@@ -319,11 +319,11 @@ class Coordinator:
         match event:
             case RunStarted(run):
                 self._run = run
-                self._beacon.update(run_id=run.run_id)
-                self._beacon.__enter__()
+                self.beacon.update(run_id=run.run_id)
+                self.beacon.__enter__()
             case RunFinished(_, state, failures):
                 text = "; ".join(failure_text(error) for error in failures.values())
-                self._beacon.end(outcome=state, failure=text)
+                self.beacon.end(outcome=state, failure=text)
 
     @contextlib.contextmanager
     def training(
@@ -333,8 +333,8 @@ class Coordinator:
         with self._turn:
             peers = Peers(self._store, self._options)
             members = self._wait_for_all(peers, name=name, stopped=stopped)
-            training = CoordinatedTraining(self._options, self._beacon, peers, members)
-            self._beacon.update(
+            training = CoordinatedTraining(self._options, self.beacon, peers, members)
+            self.beacon.update(
                 training=training.rendezvous.id, name=name, job=str(job_file), members=members
             )
             try:
@@ -346,10 +346,10 @@ class Coordinator:
         """Return the tokens of the other machines when all are ready, by rank."""
         deadline, announced = time.monotonic() + self._options.join_timeout, list[int]()
         while True:
-            self._beacon.check()
+            self.beacon.check()
             machines = peers.read()
             ready = {
-                rank: check_peer(machine, self._beacon.machine).token
+                rank: check_peer(machine, self.beacon.machine).token
                 for rank, machine in machines.items()
                 if rank and machine.state != "training"
             }
@@ -372,7 +372,7 @@ class Coordinator:
     def _missing_error(self, peers: Peers, missing: list[int], *, name: str) -> MachinesError:
         nnodes = self._options.nnodes
         present = [rank for rank in range(nnodes) if rank not in missing]
-        came = _join(peers.name(rank) if rank else str(self._beacon.machine) for rank in present)
+        came = _join(peers.name(rank) if rank else str(self.beacon.machine) for rank in present)
         return MachinesError(
             f"{name}: expected {nnodes} machines, got {len(present)}: {came}. Not ready within "
             f"{format_duration(self._options.join_timeout)}: {_join(map(peers.name, missing))}. "
@@ -440,7 +440,7 @@ class Follower:
         log: Callable[[str], None],
     ) -> None:
         self._options, self._log = options, log
-        self._beacon = Beacon(store, options, recipe=recipe.name)
+        self.beacon = Beacon(store, options, recipe=recipe.name)
         self._peers = Peers(store, options)
         self._leader = ""
         """Token of machine 0; "" while it is not alive."""
@@ -455,11 +455,11 @@ class Follower:
             MachinesError: Machine 0 did not come.
             RunnerError: The run failed, or another process has the same rank.
         """
-        self._log(f"{self._beacon.machine} of {self._options.nnodes}: waiting for machine 0")
-        with self._beacon, contextlib.ExitStack() as stack:
+        self._log(f"{self.beacon.machine} of {self._options.nnodes}: waiting for machine 0")
+        with self.beacon, contextlib.ExitStack() as stack:
             stack.callback(self._stop)
             while (leader := self._find_ended()) is None:
-                self._beacon.check()
+                self.beacon.check()
                 time.sleep(_POLL_SECONDS)
         if leader.outcome != "completed":
             raise RunnerError(
@@ -473,7 +473,7 @@ class Follower:
         if leader is None:
             last = self._peers.last.get(0)
             # Everything may have been in the store, and the run over before this machine started.
-            if last and last.outcome and last.launch and last.launch == self._beacon.machine.launch:
+            if last and last.outcome and last.launch and last.launch == self.beacon.machine.launch:
                 return last
             self._wait_for_leader()
             return None
@@ -481,7 +481,7 @@ class Follower:
         if leader.outcome:
             return leader
         if leader.token != self._leader:
-            check_peer(leader, self._beacon.machine)
+            check_peer(leader, self.beacon.machine)
             self._leader = leader.token
             self._log(f"joined run {leader.run_id} on {leader}: waiting for a training")
         self._follow_training(leader)
@@ -506,7 +506,7 @@ class Follower:
 
     def _follow_training(self, leader: Machine) -> None:
         """Start, watch or stop this machine's processes as machine 0 says."""
-        is_member = leader.members.get(self._options.node_rank) == self._beacon.machine.token
+        is_member = leader.members.get(self._options.node_rank) == self.beacon.machine.token
         wanted = leader.training if is_member else ""
         if self._training is not None:
             code = self._training.exit_code()
@@ -514,18 +514,18 @@ class Follower:
                 code = self._training.stop()
             if code is not None:
                 self._report_end(code)
-        elif wanted and wanted != self._beacon.machine.training:
+        elif wanted and wanted != self.beacon.machine.training:
             self._log(f"{leader.name}: training")
             rendezvous = Rendezvous(
                 self._options.endpoint, self._options.nnodes, self._options.node_rank, wanted
             )
-            self._beacon.update(state="training", training=wanted, failure="")
+            self.beacon.update(state="training", training=wanted, failure="")
             self._training = JoinedTraining(PROGRAM, leader.job, rendezvous)
 
     def _report_end(self, code: int) -> None:
         text = f"its training processes ended with code {code}, see its output" if code else ""
         self._training = None
-        self._beacon.update(state="failed" if code else "waiting", failure=text)
+        self.beacon.update(state="failed" if code else "waiting", failure=text)
         self._log(f"training ended{f' with code {code}' if code else ''}: waiting")
 
     def _stop(self) -> None:
