@@ -57,8 +57,8 @@ _POLL_SECONDS = 1.0
 _TORCHRUN_VARIABLES = frozenset(
     f"{scope}{name}"
     for scope in ("", "LOCAL_", "GROUP_", "ROLE_")
-    for name in ("RANK", "WORLD_SIZE", "NAME")
-) | {"MASTER_ADDR", "MASTER_PORT"}
+    for name in ("RANK", "WORLD_SIZE")
+) | {"ROLE_NAME", "MASTER_ADDR", "MASTER_PORT"}
 """Environment variables that torchrun sets for the processes it starts."""
 
 # Each step allocates the same large buffers. By default glibc returns them to the system, and the
