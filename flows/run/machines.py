@@ -278,7 +278,7 @@ class Peers:
     def read(self) -> dict[int, Machine]:
         """Return the machines that are alive, by rank.
 
-        The first look at a file shows no life: an earlier run may have left it.
+        A file that is read for the first time proves nothing: an earlier run can have written it.
         """
         moment, contents = time.monotonic(), dict[str, bytes]()
         with contextlib.suppress(OSError):  # a failing disk or network: the next look tries again
@@ -497,7 +497,7 @@ class Follower:
             last = self._peers.last.get(0)
             ended = f" Its last run, {last.run_id}, ended: {last.outcome}." if last else ""
             raise MachinesError(
-                f"{self._peers.name(0)}: no sign of life within "
+                f"{self._peers.name(0)}: expected a running command, got no change of its file within "
                 f"{format_duration(self._options.join_timeout)}.{ended} Start the same command "
                 "there, with the same store folder",
                 present=(self._options.node_rank,),

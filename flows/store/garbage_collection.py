@@ -41,7 +41,7 @@ from flows.store.work_items import blobs_path, finished_item, item_files
 
 _TEMPORARY = re.compile(r"(^|/)(\.[^/]+\.[0-9a-f]{32}|[^/]+\.[0-9a-f]{12}\.partial)$")
 _OUTDATED = ("quarantine", "probe", "machines")
-"""Folders of records that nobody needs after the grace period."""
+"""Folders whose records are deleted after the grace period."""
 
 _UNUSED_SECONDS = 60 * 24 * 3600
 """Age after which a work item record without files is deleted. Longer than between two monthly

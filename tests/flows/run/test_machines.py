@@ -124,7 +124,7 @@ class World:
         return MachineOptions(nnodes, rank, ENDPOINT, join_timeout=40.0)
 
     def beacon(self, rank: int, nnodes: int = 2, **fields: Any) -> Beacon:
-        """Start a machine that does nothing by itself."""
+        """Start a machine that only writes its file."""
         fields = {"recipe": self.recipe.name, **fields}
         self.alive.append(Beacon(self.store, self.options(rank, nnodes), **fields))
         return self.alive[-1]
@@ -142,7 +142,7 @@ class World:
         return follower
 
     def stopped(self) -> threading.Event:
-        """An event that lets time pass while somebody waits for it."""
+        """Return an event whose `wait` lets time pass."""
         event = threading.Event()
 
         def wait(seconds: float | None = None) -> bool:
