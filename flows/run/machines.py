@@ -497,7 +497,7 @@ class Follower:
             last = self._peers.last.get(0)
             ended = f" Its last run, {last.run_id}, ended: {last.outcome}." if last else ""
             raise MachinesError(
-                f"{self._peers.name(0)}: expected a running command, got no change of its file within "
+                f"{self._peers.name(0)}: expected a running command, got none within "
                 f"{format_duration(self._options.join_timeout)}.{ended} Start the same command "
                 "there, with the same store folder",
                 present=(self._options.node_rank,),

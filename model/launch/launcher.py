@@ -78,7 +78,7 @@ def child_environment() -> dict[str, str]:
     # Import this code, not a folder named `model` in the working directory.
     root = str(Path(__file__).parents[2])
     paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
-    # A torchrun that started this process describes the ranks of its own job.
+    # They describe the job of a torchrun that started this process.
     inherited = {
         name: value
         for name, value in os.environ.items()
