@@ -19,7 +19,7 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from types import TracebackType
@@ -549,5 +549,5 @@ def check_peer(peer: Machine, own: Machine) -> Machine:
     return peer
 
 
-def _join(names: Any) -> str:
+def _join(names: Iterable[str]) -> str:
     return ", ".join(names)
