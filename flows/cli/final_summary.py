@@ -68,16 +68,20 @@ def summary_parts(
         f"in {format_duration(seconds)}\n",
         table(("step", "time", "contents"), _step_rows(results), right=(1,), wrap=False),
         "",
-        *messages,
-        *([""] if messages else []),
+        *([_wrapped(messages), ""] if messages else []),
         f"lineage of {source.label}:",
         table(("", "", ""), _lineage_rows(source.manifest, store=store), wrap=False),
         f"\ntry next{_activation()}:",
         *(f"  {command}" for command in _next_commands(steps, source, store, recipe)),
         f"\nstore: {relative(store.root)}",
-        headline,
+        _wrapped([headline]),
         f"report: {relative(report)}",
     ]
+
+
+def _wrapped(lines: Sequence[str]) -> Table:
+    """Return lines that a terminal breaks between words."""
+    return table(("",), [(line,) for line in lines], wrap=True)
 
 
 def warning_lines(results: Sequence[StepResult]) -> list[str]:
