@@ -50,7 +50,7 @@ class Dropout(nn.Module):
 
     @property
     def active(self) -> bool:
-        """Whether forward passes currently drop elements."""
+        """Return whether forward passes currently drop elements."""
         return self.training and self.rate > 0.0
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -51,7 +51,7 @@ class PretrainingSetup:
     optimizer: Optimizer
     state: PhaseState
     is_resumed: bool
-    """Whether the phase resumes from one of its checkpoints."""
+    """True if the phase resumes from one of its checkpoints."""
 
     max_seq_length: int
     """Maximum length of the artifact's instances."""

@@ -93,7 +93,7 @@ class TrainingModule(ABC, Generic[Batch]):
     is_bf16: bool
     is_compiled: bool = False
     is_resumed: bool
-    """Whether the training resumes from one of its checkpoints."""
+    """True if the training resumes from one of its checkpoints."""
 
     total_steps: int | None = None
     advice: str
