@@ -2,8 +2,8 @@
 
     python -m deploy.gpu.report FOLDER [FOLDER ...] [--page docs/gpu.md]
 
-The folders are those that `check.sh` and `train.sh` wrote. Only the part of the page between the two
-markers is replaced, and the curves next to the page.
+The folders are those that `check.sh` and `train.sh` wrote. Only the part of the page between the
+two markers is replaced, and the picture of the curves next to the page.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     python -m deploy.gpu.train --kit build/gpu-kit --out FOLDER [--minutes 6] [--jobs 4]
 
-The steps are the recipe's, and the functions are bertloom's stages. First restarts run before second
-ones, and trials that the time does not allow are recorded as skipped. `training.json` is written
-after each step, and the curves every few seconds, so that a killed run leaves what it has.
+The steps are those of the recipe, run by the functions of bertloom's stages. First restarts run
+before second ones, and trials that the time does not allow are recorded as skipped. `training.json`
+is written after each step, and the curves every few seconds, so that a killed run leaves results.
 """
 
 from __future__ import annotations

@@ -25,24 +25,23 @@ from flows.sample import write_sample
 from schemas.errors import ConfigError, UsageError
 
 MACHINE = (
-    "torch numpy pyarrow safetensors tensorboard tokenizers transformers scikit-learn scipy "
-    "matplotlib fsspec tqdm pytest"
-).split()  # fmt: skip
+    "torch", "numpy", "pyarrow", "safetensors", "tensorboard", "tokenizers", "transformers",
+    "scikit-learn", "scipy", "matplotlib", "fsspec", "tqdm", "pytest",
+)  # fmt: skip
 """Packages of a GPU machine."""
 
 BLOCK = """
-import sys
+from importlib.machinery import PathFinder
 
 BLOCKED = frozenset({blocked!r})
+find = PathFinder.find_spec
 
 
-class Finder:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in BLOCKED:
-            raise ModuleNotFoundError(f"No module named {{name!r}}: blocked", name=name)
+def find_unless_blocked(name, path=None, target=None):
+    return None if name.partition(".")[0] in BLOCKED else find(name, path, target)
 
 
-sys.meta_path.insert(0, Finder())
+PathFinder.find_spec = find_unless_blocked
 """
 RECIPE = """
 name: small
@@ -152,6 +151,7 @@ def traveled(small_kit: Path, tmp_path_factory: pytest.TempPathFactory) -> Trave
         **os.environ,
         "PYTHON": sys.executable,
         "PYTHONPATH": str(folder / "site"),
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # plugins of blocked packages
         "BERTLOOM_CACHE": str(folder / "cache"),
     }
     return Traveled(checkout, environment)
@@ -298,7 +298,7 @@ def test_kit_that_is_too_large_is_an_error(
     monkeypatch.setattr(kit, "MAX_BYTES", 1000)
     folder = small_kit.parent
     recipe = load_recipe(str(folder / "small.yaml"), store=str(folder / "store"))
-    with pytest.raises(ConfigError, match="60 MB|0 MB"):
+    with pytest.raises(ConfigError, match="expected at most"):
         kit.build_kit(recipe, tmp_path / "kit", has_wheels=False)
 
 
