@@ -40,7 +40,7 @@ WHEELS = (
     "typing-inspection",
     "typing_extensions",
 )
-"""What a training needs besides torch, numpy, pyarrow, safetensors, tokenizers, fsspec and tqdm."""
+"""Packages of a training that a machine with torch and transformers lacks, or has too old."""
 
 MAX_BYTES = 60_000_000
 _TRAINING = ("pretrain", "finetune", "evaluate")

@@ -37,7 +37,7 @@ def _driver() -> str | None:
         return None
     query = [command, "--query-gpu=driver_version", "--format=csv,noheader"]
     result = subprocess.run(query, capture_output=True, text=True, timeout=30, check=False)
-    return (result.stdout.split() or [None])[0]
+    return next(iter(result.stdout.split()), None)
 
 
 def _version(name: str) -> str | None:

@@ -37,7 +37,8 @@ BLOCKED = frozenset({blocked!r})
 find = PathFinder.find_spec
 
 
-def find_unless_blocked(name, path=None, target=None):
+@classmethod
+def find_unless_blocked(cls, name, path=None, target=None):
     return None if name.partition(".")[0] in BLOCKED else find(name, path, target)
 
 
