@@ -50,8 +50,6 @@ def summary_parts(
     built_tables = steps.last_of_type("tables")
     tables = read_tables(store, built_tables.manifest) if built_tables else None
     source = _find_evaluation(steps, tables) or steps.built[-1]
-    cached = sum(result.was_cached for result in results)
-    count = format_count(len(results), "step")
     headline = find_headline(steps, tables)
     messages = warning_lines(results)
     sentences = [verdict.sentence for verdict in tables.verdicts] if tables else []
@@ -64,8 +62,7 @@ def summary_parts(
     if rest := len(messages[MAX_MESSAGES:]):
         messages[MAX_MESSAGES:] = [f"... and {rest:,} more: see the report"]
     return [
-        f"\n{recipe}: {count}, {len(results) - cached:,} built, {cached:,} cached, "
-        f"in {format_duration(seconds)}\n",
+        f"\n{count_line(results, recipe=recipe, seconds=seconds)}\n",
         table(("step", "time", "contents"), _step_rows(results), right=(1,), wrap=False),
         "",
         *messages,
@@ -78,6 +75,15 @@ def summary_parts(
         headline,
         f"report: {relative(report)}",
     ]
+
+
+def count_line(results: Sequence[StepResult], *, recipe: str, seconds: float) -> str:
+    """Return the numbers of steps of a run that took `seconds` of wall time."""
+    cached = sum(result.was_cached for result in results)
+    return (
+        f"{recipe}: {format_count(len(results), 'step')}, {len(results) - cached:,} built, "
+        f"{cached:,} cached, in {format_duration(seconds)}"
+    )
 
 
 def warning_lines(results: Sequence[StepResult]) -> list[str]:

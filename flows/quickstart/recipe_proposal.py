@@ -21,6 +21,7 @@ from flows.quickstart.folder_scan import FileGroup, FolderScan
 from flows.quickstart.vocab_size import choose_vocab_size
 from flows.recipes.json_schema import MODELINE
 from flows.recipes.safe_yaml import parse_yaml, read_yaml
+from pipelines.io.local_files import create_file
 from schemas.errors import BertloomError, ConfigError
 from schemas.model_configs import PretrainConfig
 
@@ -220,8 +221,7 @@ def write_recipe(proposal: Proposal, path: Path) -> bool:
         ConfigError: The file has other content.
     """
     try:
-        with path.open("x", encoding="utf-8") as sink:
-            sink.write(proposal.text)
+        create_file(path, proposal.text.encode())
     except FileExistsError as error:
         if path.is_file() and path.read_bytes() == proposal.text.encode():
             return False

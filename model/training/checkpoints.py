@@ -144,6 +144,7 @@ class Checkpoints:
                     for stem in sorted(tensors)
                 ]
                 record = CheckpointRecord(
+                    home=self._files.home(name),
                     step=step,
                     number=number,
                     saved=datetime.datetime.now(datetime.UTC).isoformat(),

@@ -6,6 +6,7 @@ import bz2
 import gzip
 import json
 import random
+import re
 import tarfile
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import pytest
 from support.cli_runner import Cli
 from support.lineage_builder import put
 
+from flows.cli import quickstart
 from flows.model_loading import best_checkpoint
 from flows.quickstart.folder_scan import FolderScan, scan_folder, scan_lines
 from flows.quickstart.language_detection import guess_language
@@ -29,6 +31,7 @@ from flows.quickstart.recipe_proposal import (
 from flows.quickstart.vocab_size import choose_vocab_size
 from flows.recipes.json_schema import MODELINE, SCHEMA_FILE
 from flows.recipes.loader import load_recipe
+from flows.run.step_execution import StepResult
 from flows.sample import write_sample
 from flows.sample.dump import write_dump
 from flows.sample.pages import Page
@@ -39,6 +42,7 @@ from pipelines.io.raw_files import expand_paths
 from pipelines.sources import SOURCES
 from pipelines.wordpiece.vocab_training import count_words, train_vocabulary
 from schemas.corpus_configs import VocabularyConfig
+from schemas.recipe import Recipe
 
 ENGLISH = (
     "The ferryman of Orrin kept a lantern in the window of his house, and nobody knew who had lit "
@@ -369,6 +373,22 @@ def test_fill_uses_phase_with_lowest_perplexity(
     assert best_checkpoint(phases) == phases[best]
 
 
+def test_quickstart_ends_with_numbers_of_steps_and_wall_time(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    phases = [put(store, "pretrain", key=f"phase-{number}") for number in range(2)]
+    results = [
+        StepResult(f"pretrain.{number}", phase, was_cached=number == 0, seconds=1.0)
+        for number, phase in enumerate(phases)
+    ]
+    monkeypatch.setattr(quickstart, "held_out_prompts", lambda *_, **__: [])
+    monkeypatch.setattr(quickstart, "open_filler", lambda *_, **__: None)
+    recipe = Recipe.model_construct(name="mine", store=store.root)
+    quickstart._print_results(recipe, results, seconds=90.0)
+    lines = capsys.readouterr().out.splitlines()
+    assert "mine: 2 steps, 1 built, 1 cached, in 1 min 30 s" in lines
+
+
 @pytest.mark.slow
 def test_folder_becomes_model_that_fills_masks(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -378,6 +398,7 @@ def test_folder_becomes_model_that_fills_masks(
     result = cli("quickstart", "wiki", "--yes", "--minutes", "0.05")
     assert result.code == 0, result.err
     assert result.out.count("original: ") == 2
+    assert re.search(r"^wiki: \d+ steps, \d+ built, 0 cached, in ", result.out, re.MULTILINE)
     assert "bertloom fill '" in result.out
     result = cli("fill", "The [MASK] of the town", "-k", "3")
     assert result.code == 0

@@ -32,6 +32,7 @@ from model.tasks import TASKS
 from model.tasks.examples import read_examples
 from model.training.checkpoints import Checkpoints
 from model.training.loop import Trainer
+from pipelines.progress import PROGRESS_FILE, ProgressUpdate
 from pipelines.wordpiece.tokenizer import tokenizer_config_json
 from pipelines.wordpiece.vocab_files import (
     TOKENIZER_CONFIG_FILE,
@@ -104,6 +105,9 @@ def test_every_task_type_learns(
     metrics = result["statistics"]["metrics"]["dev"]
     assert set(TASKS[task].metrics) <= set(metrics)
     assert all(-1.0 <= value <= 1.0 for value in metrics.values())
+    shown = ProgressUpdate(**json.loads((job.folder() / PROGRESS_FILE).read_text()))
+    assert (shown.job, shown.unit) == (f"{job.name}: dev", "token")
+    assert shown.done == shown.total > 0
     predictions = read_lines(str(job.results() / "predictions-dev.jsonl"))
     dev = read_examples(kinds[task], "dev")
     assert [item["id"] for item in predictions] == dev["id"].to_pylist()

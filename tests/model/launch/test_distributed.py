@@ -56,9 +56,9 @@ def test_precision_depends_on_device(
 @pytest.mark.parametrize(
     ("changes", "environment", "processes"),
     [
-        ({}, {}, 4),
-        ({}, {"WORLD_SIZE": "4"}, None),
-        ({"num_processes": 1}, {}, None),
+        ({"device": "auto"}, {}, 4),
+        ({"device": "auto"}, {"WORLD_SIZE": "4"}, None),
+        ({"device": "auto", "num_processes": 1}, {}, None),
         ({"device": "cpu"}, {}, None),
     ],
 )
