@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -13,7 +14,7 @@ import typer
 from flows.cli import options
 from flows.cli.console import echo, echo_raw
 from flows.cli.fill import mask_lines
-from flows.cli.final_summary import warning_lines
+from flows.cli.final_summary import count_line, warning_lines
 from flows.cli.plan import print_plan
 from flows.cli.progress import StepPrinter
 from flows.cli.schema import write_schema_next_to
@@ -85,8 +86,9 @@ def quickstart(
         return
     check_disk_space(estimate_run(planned), store=loaded.store)
     echo("")
+    started = time.monotonic()
     results = run_recipe(loaded, listeners=[StepPrinter()], engine=engine)
-    _print_results(loaded, results)
+    _print_results(loaded, results, seconds=time.monotonic() - started)
 
 
 def _write_and_plan(
@@ -107,12 +109,14 @@ def _write_and_plan(
     return loaded, planned
 
 
-def _print_results(recipe: Recipe, results: Sequence[StepResult]) -> None:
-    """Print predictions of the best phase for held-out texts, and how to continue."""
+def _print_results(recipe: Recipe, results: Sequence[StepResult], *, seconds: float) -> None:
+    """Print the steps and wall time of a run, predictions of its best phase for held-out texts,
+    and how to continue."""
     store = get_store(recipe.store)
     phases = [result for result in results if result.manifest.stage == PRETRAIN.name]
     checkpoint = best_checkpoint([phase.manifest for phase in phases])
-    print_parts("", *warning_lines(results))
+    counts = count_line(results, recipe=recipe.name, seconds=seconds)
+    print_parts("", counts, *warning_lines(results))
     if checkpoint != phases[-1].manifest:
         label = next(phase.label for phase in phases if phase.manifest == checkpoint)
         echo(f"`bertloom fill` uses {label}, which has the lowest held-out perplexity")
