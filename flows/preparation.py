@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import ParamSpec, TypeVar
 
 import tenacity
@@ -14,6 +14,7 @@ from flows.prefect_server import start_server
 from flows.report.listener import ReportListener, write_run_report
 from flows.run.events import Listener
 from flows.run.graph import StepGraph
+from flows.run.machines import Coordinator, MachineOptions, check_port, check_store
 from flows.run.plan import plan_steps
 from flows.run.preflight import check_environment, check_inputs, check_sample
 from flows.run.run import RETRY_DELAYS, Run, find_store, get_store
@@ -22,7 +23,6 @@ from flows.run.step_execution import is_transient
 from flows.store.runs import RunRecord, mark_crashed_runs, read_run, runs_without_report
 from flows.trackers import TrackerListener
 from schemas.errors import ConfigError
-from schemas.manifest import Manifest
 from schemas.recipe import Recipe
 
 ENGINES = ("prefect", "local")
@@ -40,7 +40,7 @@ def prepare_run(
     listeners: Sequence[Listener] = (),
     rebuild: Collection[str] = (),
     engine: str = "local",
-    provided: Mapping[str, Manifest] | None = None,
+    machines: MachineOptions | None = None,
 ) -> Run:
     """Return a run that is checked, planned and ready to start.
 
@@ -50,11 +50,11 @@ def prepare_run(
         listeners: Listeners in addition to the run's own, such as the console's.
         rebuild: Steps to build even if they are cached: `all`, stage names or step labels.
         engine: `prefect` or `local`.
-        provided: Artifacts that steps read and no step of the run builds, by label.
+        machines: Machines that train; this is the one with rank 0. None: this machine alone.
 
     Raises:
-        ConfigError: The engine or the runner is unknown, a package is not installed, or several
-            inputs are missing.
+        ConfigError: The engine or the runner is unknown, a package is not installed, several
+            inputs are missing, or the machines cannot share the store.
         RunnerError: The engine that jobs go to does not answer.
         InputError: A raw file, a task file or a checkpoint is missing.
     """
@@ -70,15 +70,26 @@ def prepare_run(
     cached = {step.label for step in planned if step.state == "cached"}
     _retry_transient_errors(check_inputs, [step for step in graph if step.label not in cached])
     own = (RunRecorder(), CardListener(), TrackerListener())
+    coordinator = _coordinator(recipe, machines)
+    last: list[Listener] = [ReportListener(), *filter(None, [coordinator])]
     return Run(
         recipe,
         graph,
-        listeners=[*own, *listeners, *openlineage_listeners(), ReportListener()],
+        listeners=[*own, *listeners, *openlineage_listeners(), *last],
         rebuild=rebuild,
         engine=engine,
         planned=planned,
-        provided=provided,
+        machines=coordinator,
     )
+
+
+def _coordinator(recipe: Recipe, machines: MachineOptions | None) -> Coordinator | None:
+    if machines is None:
+        return None
+    store = get_store(recipe.store)
+    check_store(store)
+    check_port(machines.endpoint)
+    return Coordinator(store, machines, recipe=recipe)
 
 
 def _retry_transient_errors(

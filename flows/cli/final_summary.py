@@ -61,18 +61,18 @@ def summary_parts(
     )
     if rest := len(messages[MAX_MESSAGES:]):
         messages[MAX_MESSAGES:] = [f"... and {rest:,} more: see the report"]
+    notes: list[str | Table] = [_wrapped(messages), ""] if messages else []
     return [
         f"\n{count_line(results, recipe=recipe, seconds=seconds)}\n",
         table(("step", "time", "contents"), _step_rows(results), right=(1,), wrap=False),
         "",
-        *messages,
-        *([""] if messages else []),
+        *notes,
         f"lineage of {source.label}:",
         table(("", "", ""), _lineage_rows(source.manifest, store=store), wrap=False),
         f"\ntry next{_activation()}:",
         *(f"  {command}" for command in _next_commands(steps, source, store, recipe)),
         f"\nstore: {relative(store.root)}",
-        headline,
+        _wrapped([headline]),
         f"report: {relative(report)}",
     ]
 
@@ -84,6 +84,11 @@ def count_line(results: Sequence[StepResult], *, recipe: str, seconds: float) ->
         f"{recipe}: {format_count(len(results), 'step')}, {len(results) - cached:,} built, "
         f"{cached:,} cached, in {format_duration(seconds)}"
     )
+
+
+def _wrapped(lines: Sequence[str]) -> Table:
+    """Return lines that a terminal breaks between words."""
+    return table(("",), [(line,) for line in lines], wrap=True)
 
 
 def warning_lines(results: Sequence[StepResult]) -> list[str]:

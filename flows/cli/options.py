@@ -102,6 +102,36 @@ Runner = Annotated[
 Workers = Annotated[
     int | None, typer.Option(min=1, help="Worker processes on this machine. Default: the recipe's.")
 ]
+Nnodes = Annotated[
+    int | None,
+    typer.Option(
+        "--nnodes",
+        min=1,
+        help="Number of machines that train. Start the same command on each, with a store folder "
+        "that they share. Default: 1.",
+    ),
+]
+NodeRank = Annotated[
+    int | None,
+    typer.Option(
+        "--node-rank",
+        min=0,
+        help="Rank of this machine, from 0. Rank 0 runs the recipe. Default: $SLURM_NODEID or "
+        "$GROUP_RANK.",
+    ),
+]
+RdzvEndpoint = Annotated[
+    str | None,
+    typer.Option(
+        "--rdzv-endpoint",
+        metavar="HOST:PORT",
+        help="Name of the machine with rank 0, and a free port of it.",
+    ),
+]
+JoinTimeout = Annotated[
+    float,
+    typer.Option("--join-timeout", min=0.0, help="Seconds to wait for a machine that is missing."),
+]
 CardsRecipe = Annotated[
     str | None,
     typer.Option(

@@ -155,12 +155,14 @@ def propose(
         if tiny_tokens / preset.relative_cost >= preset.min_tokens
         and text_bytes > preset.min_tokens / 10
     )
-    epochs = tiny_tokens / preset.relative_cost / (text_bytes / _BYTES_PER_TOKEN)
+    text_tokens = text_bytes / _BYTES_PER_TOKEN
+    max_passes = tiny_tokens / preset.relative_cost / text_tokens
     lowercase, language = scan.guess.lowercase, scan.guess.language
     fields = {
         "name": name,
         "folder": scan.folder,
         "text_bytes": size,
+        "text_tokens": text_tokens,
         "machine": machine,
         "sources": [_source(group, language) for group in scan.groups],
         "vocab_size": vocab_size,
@@ -169,11 +171,10 @@ def propose(
         "case": "lower-cased without accents" if lowercase else "case and accents kept",
         "limit_alphabet": alphabet,
         "held_out": _held_out_fraction(scan),
-        "epochs": f"{epochs:,.0f}",
         "preset": preset.name,
         "initializer_range": preset.initializer_range,
         "learning_rate": preset.learning_rate,
-        "dropout": 0.1 if epochs > 40 else 0.0,
+        "dropout": 0.1 if max_passes > 40 else 0.0,
         "minutes": f"{minutes:g}",
         "short_length": _SHORT_LENGTH,
         "long_length": _LONG_LENGTH,
@@ -182,7 +183,7 @@ def propose(
         "precision": "bf16" if machine.gpu else "fp32",
     }
     budget = budget or _measure_budget(fields, minutes=minutes)
-    text = _template().render(**fields, budget=budget)
+    text = _render(fields, budget)
     steps = f"{budget.short:,} and {budget.longer:,} steps"
     casing = "uncased" if lowercase else "cased"
     summary = (
@@ -194,12 +195,17 @@ def propose(
     return Proposal(MODELINE + text, summary, warnings)
 
 
+def _render(fields: Mapping[str, Any], budget: Budget) -> str:
+    """Return the text of a recipe with these steps."""
+    passes = sum(budget) * fields["batch_tokens"] / fields["text_tokens"]
+    return _template().render(**fields, budget=budget, passes=f"{passes:,.1f}")
+
+
 def _measure_budget(fields: Mapping[str, Any], *, minutes: float) -> Budget:
     """Return the number of steps of each phase that take `minutes` on this machine."""
     from model.pretraining.speed import measure_step_seconds  # loads torch
 
-    rendered = _template().render(**fields, budget=Budget(1, 1))
-    phases = parse_yaml(rendered, where="proposed recipe").value["pretrain"]
+    phases = parse_yaml(_render(fields, Budget(1, 1)), where="proposed recipe").value["pretrain"]
     config = PretrainConfig.model_validate(phases["short"])
     shares = {_SHORT_LENGTH: _SHORT_RATIO, _LONG_LENGTH: 1 - _SHORT_RATIO}
     steps = []

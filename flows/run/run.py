@@ -12,7 +12,7 @@ import hashlib
 import logging
 import threading
 import uuid
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Self
@@ -43,6 +43,7 @@ from flows.store.pointers import pointer_to
 from flows.store.runs import RunState
 from flows.store.verification import quarantine, verify
 from model.launch.launcher import stop_running_calls
+from model.launch.machines import MachineGroup, machines_scope
 from pipelines.progress import progress_listener
 from pipelines.runners.job_context import Submission, SubmittedJob, job_name, submission_scope
 from pipelines.runners.local import close_pools
@@ -99,7 +100,7 @@ class Run:
         rebuild: Collection[str] = (),
         engine: str = "local",
         planned: Sequence[PlannedStep] = (),
-        provided: Mapping[str, Manifest] | None = None,
+        machines: MachineGroup | None = None,
     ) -> None:
         """Take a plan and listeners; nothing is written yet. See `flows.preparation.prepare_run`.
 
@@ -119,15 +120,13 @@ class Run:
         """Prefect's id of the flow run; "" without Prefect."""
 
         self.max_parallel = max_parallel_steps(recipe.execution)
-        self.step_results = {
-            label: StepResult(label, manifest, was_cached=True, seconds=0.0)
-            for label, manifest in (provided or {}).items()
-        }
+        self.step_results: dict[str, StepResult] = {}
         self.failures: dict[str, Exception] = {}
         self.stopping = threading.Event()
         """Set when the run was asked to stop: no other step starts."""
 
         self.is_started = False
+        self._machines = machines
         self._keys: dict[str, StepKey] = {}
         self._planned_keys = {step.label: step.cache_key for step in planned}
         self._leases: dict[str, tuple[Lease, contextlib.ExitStack]] = {}
@@ -325,6 +324,7 @@ class Run:
         self.emit(StepStarted(self, step, self.inputs(step), key.cache_key, work))
         with (
             submission_scope(self._submission(step, lease)),
+            machines_scope(self._machines),
             progress_listener(lambda reading: self.emit(StepProgress(self, step, reading))),
         ):
             yield

@@ -40,6 +40,9 @@ from flows.store.records import REMEDIES
 from flows.store.work_items import blobs_path, finished_item, item_files
 
 _TEMPORARY = re.compile(r"(^|/)(\.[^/]+\.[0-9a-f]{32}|[^/]+\.[0-9a-f]{12}\.partial)$")
+_OUTDATED = ("quarantine", "probe", "machines")
+"""Folders whose records are deleted after the grace period."""
+
 _UNUSED_SECONDS = 60 * 24 * 3600
 """Age after which a work item record without files is deleted. Longer than between two monthly
 rebuilds, which reuse it."""
@@ -50,7 +53,7 @@ class Garbage(NamedTuple):
 
     kind: str
     """`artifact`, `attempt` (never published), `work`, `pieces`, `quarantine`, `lease`, `probe`,
-    `leftover` (temporary file) or `run`."""
+    `machines`, `leftover` (temporary file) or `run`."""
 
     path: str
     files: int
@@ -230,10 +233,10 @@ def _other_garbage(
         stored, holder = read_lease(backend, path)
         if stored is not None and holder is None:
             yield Garbage("lease", path, 1, len(stored), len(stored))
-    for folder in ("probe", *REMEDIES):
+    for folder in ("probe", "machines", *REMEDIES):
         for path, info in backend.stat(folder).items() if folder != "artifacts" else ():
             is_temporary = _TEMPORARY.search(path) is not None
-            if info.modified <= scan.cutoff and (is_temporary or folder in ("quarantine", "probe")):
+            if info.modified <= scan.cutoff and (is_temporary or folder in _OUTDATED):
                 yield Garbage.of("leftover" if is_temporary else folder, path, {path: info})
     if delete_runs:
         for folder, files in group_by_folder(backend.stat("runs"), 1).items():

@@ -79,7 +79,7 @@ class Predictor(Encoding):
 
     device: torch.device
     is_bf16: bool
-    """Whether it was trained, and predicts, under autocast to bfloat16."""
+    """True if the model was trained, and predicts, under autocast to bfloat16."""
 
     @classmethod
     def open(cls, folder: str, *, device: str = "auto") -> Predictor:

@@ -16,11 +16,14 @@ import pyarrow.parquet as pq
 import pytest
 from support.cli_runner import Cli
 from support.lineage_builder import put
+from tokenizers import Tokenizer, decoders
+from tokenizers.models import WordLevel
 
 from flows.cli import quickstart
 from flows.model_loading import best_checkpoint
 from flows.quickstart.folder_scan import FolderScan, scan_folder, scan_lines
 from flows.quickstart.language_detection import guess_language
+from flows.quickstart.mask_prompts import find_prompt
 from flows.quickstart.recipe_proposal import (
     Budget,
     Machine,
@@ -371,6 +374,42 @@ def test_fill_uses_phase_with_lowest_perplexity(
         for number, value in enumerate(perplexities)
     ]  # fmt: skip
     assert best_checkpoint(phases) == phases[best]
+
+
+@pytest.mark.parametrize(
+    ("segments", "prompt", "word"),
+    [
+        (
+            ("of rain . the old ship sank near a coast . it", "men sang"),
+            "the old ship [MASK] near a coast.",
+            "sank",
+        ),
+        (("no . he ran . she saw him go . it", "x"), "he ran. she [MASK] him go.", "saw"),
+        (
+            ("rain and snow", "on the hills . and sea"),
+            "rain and snow on [MASK] hills. and sea",
+            "the",
+        ),
+        (("雨 。 船 海 山 川 村 森 町 。 人", "x"), "船海山川[MASK]森町。", "村"),
+    ],
+)
+def test_prompt_has_whole_sentences(segments: tuple[str, str], prompt: str, word: str) -> None:
+    first, second = (segment.split() for segment in segments)
+    pieces = ["[CLS]", *first, "[SEP]", *second, "[SEP]"]
+    ids = {piece: number for number, piece in enumerate(dict.fromkeys([*pieces, "[PAD]"]))}
+    tokenizer = Tokenizer(WordLevel(ids, unk_token="[PAD]"))
+    tokenizer.decoder = decoders.WordPiece()
+    result = find_prompt([ids[piece] for piece in pieces], tokenizer)
+    assert result == (prompt, word)
+
+
+@pytest.mark.parametrize("steps", [(400, 100), (40, 10)])
+def test_recipe_states_passes_of_its_steps(tmp_path: Path, steps: tuple[int, int]) -> None:
+    fill_with_texts(tmp_path)
+    scan = scan_folder(tmp_path)
+    proposal = propose(scan, Machine(2, ""), minutes=5, name="x", budget=Budget(*steps))
+    passes = float(re.findall(r"About ([\d.,]+) passes", proposal.text)[0].replace(",", ""))
+    assert passes == pytest.approx(sum(steps) * 2048 / (scan.text_bytes / 4), rel=0.25)
 
 
 def test_quickstart_ends_with_numbers_of_steps_and_wall_time(

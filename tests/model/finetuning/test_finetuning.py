@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from support.finetuning_builder import (
 )
 
 from model.finetuning import loop
+from model.finetuning.batches import TaskStep
 from model.finetuning.jobs import CURVE_FILE, TrialJob
 from model.finetuning.loop import train_trial
 from model.finetuning.prediction import Predictor, answer
@@ -360,3 +363,27 @@ def test_bilstm_is_in_key_and_refused_for_other_methods() -> None:
     for method in ({"method": "majority"}, {"method": "feature-based", "init_checkpoint": "x"}):
         with pytest.raises(ValueError, match="bilstm"):
             FinetuneConfig.model_validate({"examples": "task", "bilstm": True, **method})
+
+
+def test_gpu_batches_are_prepared_and_pinned_by_a_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[str] = []
+
+    def pin(step: TaskStep) -> TaskStep:
+        threads.append(threading.current_thread().name)
+        return step
+
+    monkeypatch.setattr(TaskStep, "pin_memory", pin)
+    config = trial_config(write_checkpoint(tmp_path / "bert"))
+    job = trial_job(tmp_path, sentiment(tmp_path / "examples"), config=config)
+    checkpoints = Checkpoints(str(tmp_path / "checkpoints"), keep_last=1)
+    training = loop.FineTuningModule(
+        open_trial(job), device=torch.device("cpu"), checkpoints=checkpoints
+    )
+    with closing(training.logger):
+        plain = [step.units.tolist() for step in training.batches()]
+        training._device = torch.device("cuda")
+        assert [step.units.tolist() for step in training.batches()] == plain
+    assert len(threads) == len(plain)
+    assert all(name.startswith("bertloom-prefetch") for name in threads)
