@@ -33,7 +33,7 @@ class StepComparison(NamedTuple):
 
     content: str
     changes: list[str]
-    """What differs in the cache key, the code and the installed versions; [] for equal contents."""
+    """Differences of the cache key, the code and installed versions. []: the contents are equal."""
 
     @property
     def is_equal(self) -> bool:
@@ -60,15 +60,15 @@ class Reproduction(NamedTuple):
         """Yield the comparison as text, with the changes of the first step that differs."""
         rows = [("step", "expected", "content", "")]
         for step in self.steps:
-            digests = (d.removeprefix("sha256:")[:16] for d in (step.expected, step.content))
-            rows.append((step.label, *digests, "equal" if step.is_equal else "DIFFERS"))
+            expected, content = (d.split(":")[1][:16] for d in (step.expected, step.content))
+            rows.append((step.label, expected, content, "equal" if step.is_equal else "DIFFERS"))
         yield from align_columns(rows)
         different = [step for step in self.steps if not step.is_equal]
         for step in different[:1]:
-            changes = step.changes or ["same code and versions, so other hardware or threads"]
+            changes = step.changes or ["same commit and versions: compare hardware and threads"]
             yield f"first difference: {step.label}: {'; '.join(changes)}"
-        for name, (expected, value) in self.metrics.items():
-            yield f"{self.target} {name}: expected {expected:.6g}, got {value}"
+        for name, (original, value) in self.metrics.items():
+            yield f"{self.target} {name}: expected {original:.6g}, got {value}"
         yield f"{len(self.steps) - len(different)} of {len(self.steps)} steps equal"
 
 
@@ -114,7 +114,7 @@ def reproduce(
     paths = {step.label: step.manifest for step in record.steps}
     originals = {step.label: store.read_manifest(paths[step.label]) for step in graph}
     if (other := find_store(recipe.store)) and other.manifests(paths.values()):
-        raise ConfigError(f"--into: expected another store, got {into}, which has the original")
+        raise ConfigError(f"--into: {into} has the original artifacts. Name another store")
     raise_all(error for step in graph for error in _raw_file_errors(step, originals[step.label]))
     results = execute_run(prepare_run(recipe, graph, listeners=listeners))
     values = numeric_leaves(results[-1].manifest.statistics)
@@ -126,12 +126,13 @@ def reproduce(
 
 
 def _find_run(manifest: Manifest, store: ArtifactStore) -> tuple[RunRecord, str]:
-    """Return the run that built an artifact, or else the newest one that used it, and its step."""
+    """Return a run with an artifact, first the one that built it, then the newest; and its step."""
     ids = dict.fromkeys((manifest.produced_by.run_id, *reversed(run_ids(store))))
     for record in read_runs(store, ids).values():
-        for step in record.steps if isinstance(record, RunRecord) else ():
-            if step.manifest == manifest.manifest_path:
-                return record, step.label
+        if isinstance(record, RunRecord):  # not a damaged one
+            for step in record.steps:
+                if step.manifest == manifest.manifest_path:
+                    return record, step.label
     raise ArtifactNotFoundError(
         f"{store.root}: expected the record of a run with {manifest.artifact_id}, which has its "
         "recipe, got none. Run the recipe again in this store"
