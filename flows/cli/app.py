@@ -54,7 +54,6 @@ COMMANDS = {
     "rebuild": "Update a published corpus to the newest dump.",
     "publish": "Publish the corpus that a recipe last built.",
     "report": "Write the HTML report of a run again.",
-    "beam-worker": "Run as a Beam SDK worker (started by the engine).",
     "worker-pool": "Start Beam workers when an engine asks for them.",
     "worker-package": "Write the wheel that remote workers install.",
     "fetch": "Download raw data: Wikipedia dumps, labeled datasets.",

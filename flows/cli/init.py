@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from flows.cli.completion import packaged_names
 from flows.cli.console import echo
 from flows.cli.schema import write_schema_next_to
 from flows.recipes.json_schema import MODELINE
@@ -24,7 +23,6 @@ def init(
             "--from",
             metavar="RECIPE",
             help="Packaged recipe to start from (see `recipes`).",
-            autocompletion=packaged_names,
         ),
     ] = "",
     sample: Annotated[bool, typer.Option("--sample", help="Same as --from sample.")] = False,
