@@ -63,7 +63,7 @@ def wikipedia(
             fetch_dump(dump, folder, client=client)
     data = {"wiki": wiki, "date": dump.date, "files": dump.list_articles(folder)}
     size = format_bytes(sum(file.size for file in dump.files))
-    line = f"would fetch {wiki} {dump.date}, {size}, to:"
+    line = f"would fetch {wiki} {dump.date}, {size}, from {dump.url} to:"
     if not dry_run:
         line = f"{wiki} {dump.date}: all files verified by sha1"
     print_result(data, line, *dump.list_articles(folder), as_json=as_json)
