@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import logging
 import os
@@ -29,19 +28,6 @@ _CACHED = "Completed steps are cached"
 _CONTINUES = f"{_CACHED}; the same command continues"
 _WORKER_LOG = re.compile(r'^Worker: severity: .*? message: "((?:[^"\\]|\\.)*)"', re.DOTALL)
 """Format in which Beam logs the messages of a worker process."""
-
-_PATH_ERRORS = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EINVAL, errno.ENAMETOOLONG)
-_REMEDIES = {
-    **dict.fromkeys(_PATH_ERRORS, "Check the path"),
-    errno.EEXIST: "Name another file",
-    errno.ENOSPC: "Free some space and inodes",
-    errno.EDQUOT: "Free some space, or raise the quota",
-    errno.EFBIG: "Raise the limit on file sizes (ulimit -f)",
-    errno.EROFS: "Use a writable disk",
-    errno.EACCES: "Check the permissions, or use another folder",
-    errno.EPERM: "Check the permissions, or use another folder",
-}
-"""Remedies of errors of the operating system."""
 
 
 class _ConsoleFilter(logging.Filter):
@@ -121,9 +107,9 @@ def _describe(error: BaseException) -> tuple[int, str]:
         case BertloomError():
             code = EXIT_USAGE if isinstance(error, UsageError) else EXIT_ERROR
             return code, "\n  ".join([f"error: {error}", *notes])
-        case OSError(errno=number) if number in _REMEDIES:
+        case OSError(errno=int()):
             path = f"{error.filename}: " if error.filename else ""
-            return EXIT_ERROR, f"error: {path}{error.strerror}. {_REMEDIES[number]}"
+            return EXIT_ERROR, f"error: {path}{error.strerror}"
         case ModuleNotFoundError():
             from flows.run.dependencies import install_hint  # lazy import: loads package metadata
 

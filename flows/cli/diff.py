@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from flows.cli import options
-from flows.cli.completion import artifact_names
 from flows.cli.tables import print_result, table
 from flows.lineage.diff import difference, run_differences, run_lines
 from flows.lineage.document_diff import document_changes
@@ -25,12 +24,9 @@ def diff(
         str,
         typer.Argument(
             help="Artifact as for show, step of the newest run, or id of a run.",
-            autocompletion=artifact_names,
         ),
     ],
-    after: Annotated[
-        str, typer.Argument(help="Artifact or run to compare with.", autocompletion=artifact_names)
-    ],
+    after: Annotated[str, typer.Argument(help="Artifact or run to compare with.")],
     examples: Annotated[int, typer.Option(min=0, help="Number of changed documents to show.")] = 3,
     store: options.Store = None,
     as_json: options.Json = False,

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flows.cli import options
-from flows.cli.completion import artifact_names
 from flows.cli.console import echo_raw
 from flows.cli.predict import decode_lines
 from flows.model_loading import open_filler
@@ -31,7 +30,6 @@ def fill(
             "--model",
             help="Pretrained model: artifact (RECIPE/pretrain.PHASE), or folder or URL in Hugging "
             "Face's layout. Default: the phase of the last run with the lowest perplexity.",
-            autocompletion=artifact_names,
         ),
     ] = "",
     top_k: Annotated[int, typer.Option("--top-k", "-k", min=1, help="Candidates per mask.")] = 5,

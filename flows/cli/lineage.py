@@ -8,7 +8,6 @@ from typing import Annotated, Any
 import typer
 
 from flows.cli import options
-from flows.cli.completion import artifact_names
 from flows.cli.console import echo, print_json, write_file
 from flows.cli.tables import print_parts
 from flows.lineage.queries import Direction
@@ -29,7 +28,6 @@ def lineage(
             help="Artifact as for show; raw file by its path, name, sha256 or published checksum "
             "(sha1:...); or metric (evaluate.cola:dev.matthews, or matthews). Default: last metric "
             "of the newest run.",
-            autocompletion=artifact_names,
         ),
     ] = "",
     upstream: Annotated[

@@ -9,7 +9,6 @@ from typing import Annotated, Any
 import typer
 
 from flows.cli import options
-from flows.cli.completion import stage_names
 from flows.cli.tables import print_result, table
 from flows.formatting import format_bytes
 from flows.lineage.resolve import open_store
@@ -23,9 +22,7 @@ _MAX_REFS = 3
 
 
 def ls(
-    stage: Annotated[
-        str | None, typer.Argument(help="Stage. Default: all.", autocompletion=stage_names)
-    ] = None,
+    stage: Annotated[str | None, typer.Argument(help="Stage. Default: all.")] = None,
     refs: Annotated[bool, typer.Option("--refs", help="List the refs instead.")] = False,
     pins: Annotated[bool, typer.Option("--pins", help="List the pins instead.")] = False,
     trials: Annotated[bool, typer.Option("--trials", help="List every trial of a grid.")] = False,

@@ -11,7 +11,6 @@ from typing import Annotated, Any, Literal
 import typer
 from pydantic import ValidationError
 
-from flows.cli import completion
 from flows.recipes.errors import format_validation_error
 from flows.store.default_store import default_store
 from model.tasks import TASKS, Task, task_of
@@ -21,23 +20,18 @@ from schemas.finetune_configs import ExamplesConfig
 
 Recipe = Annotated[
     str,
-    typer.Argument(
-        help="Recipe file, or name of a packaged recipe.", autocompletion=completion.recipe_names
-    ),
+    typer.Argument(help="Recipe file, or name of a packaged recipe."),
 ]
 Artifact = Annotated[
     str,
     typer.Argument(
         help="Id, cache key, ref (RECIPE/STAGE), step of the newest run (evaluate.cola), stage "
         "for its newest artifact, or path.",
-        autocompletion=completion.artifact_names,
     ),
 ]
 TaskName = Annotated[
     str,
-    typer.Argument(
-        help="Task, e.g. sst-2, squad-1.1, conll-2003.", autocompletion=completion.task_names
-    ),
+    typer.Argument(help="Task, e.g. sst-2, squad-1.1, conll-2003."),
 ]
 Columns = Annotated[
     list[str] | None,
@@ -82,7 +76,6 @@ Rebuild = Annotated[
     typer.Option(
         metavar="STAGE",
         help="Build this stage even if it is cached, or `all` (repeatable).",
-        autocompletion=completion.stage_names,
     ),
 ]
 Until = Annotated[
@@ -90,7 +83,6 @@ Until = Annotated[
     typer.Option(
         metavar="STAGE",
         help="Run only this stage and everything upstream of it.",
-        autocompletion=completion.step_names,
     ),
 ]
 Wiki = Annotated[str, typer.Option(help="Name of the wiki, e.g. simplewiki or enwiki.")]

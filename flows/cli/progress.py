@@ -52,8 +52,8 @@ class StepPrinter:
         for step in event.run.planned:
             if step.state == "cached":
                 self._estimates[step.label] = 0.0
-            elif step.estimate is not None and step.estimate.seconds is not None:
-                self._estimates[step.label] = step.estimate.seconds
+            elif step.expected_seconds is not None:
+                self._estimates[step.label] = step.expected_seconds
 
     def _print_cached(self) -> None:
         """Print the cached steps since the last printed line."""

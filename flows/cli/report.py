@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from flows.cli import options
-from flows.cli.completion import run_names
 from flows.cli.console import write_file
 from flows.cli.tables import print_result
 from flows.lineage.resolve import open_store
@@ -25,7 +24,6 @@ def report(
             metavar="[RUN|RECIPE]",
             help="Id of a run or its first digits, or a recipe for its last run. Default: the last "
             "run of all.",
-            autocompletion=run_names,
         ),
     ] = "",
     index: Annotated[

@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from flows.cli import options
-from flows.cli.completion import artifact_names
 from flows.cli.console import echo
 from flows.cli.tables import print_result
 from flows.formatting import format_count
@@ -26,7 +25,6 @@ def reproduce(
             metavar="ARTIFACT|METRIC|FOLDER",
             help="Artifact or metric, as for lineage: sample/build-tokens, "
             "evaluate.cola:matthews. With --run: folder of a bundle.",
-            autocompletion=artifact_names,
         ),
     ],
     folder: Annotated[Path | None, typer.Argument(help="New folder for the bundle.")] = None,

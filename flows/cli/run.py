@@ -35,9 +35,6 @@ def run(
         typer.Option("--jobs", "-j", min=1, help="Maximum number of concurrent steps. Default: 1."),
     ] = None,
     engine: options.Engine = "prefect",
-    ignore_disk_space: Annotated[
-        bool, typer.Option("--ignore-disk-space", help="Run even if the disk is too small.")
-    ] = False,
     detach: Annotated[
         bool,
         typer.Option("--detach", help="If interrupted, leave Beam jobs running; rerun attaches."),
@@ -77,7 +74,7 @@ def run(
         engine=engine,
         machines=machines,
     )
-    print_estimate(prepared.planned, store=loaded.store, ignore_disk_space=ignore_disk_space)
+    print_estimate(prepared.planned, store=loaded.store)
     results = execute_run(prepared, until=until)
     print_results(loaded, results, seconds=time.monotonic() - started, as_json=as_json)
 

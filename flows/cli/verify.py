@@ -8,7 +8,6 @@ import typer
 
 from flows.cards.cards import has_card
 from flows.cli import options
-from flows.cli.completion import artifact_names
 from flows.cli.console import echo
 from flows.cli.tables import print_result, table
 from flows.lineage.resolve import open_store, resolve
@@ -24,7 +23,6 @@ def verify(
         list[str] | None,
         typer.Argument(
             help="Artifacts, named as for `show`. Default: the whole store.",
-            autocompletion=artifact_names,
         ),
     ] = None,
     store: options.Store = None,

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Literal, NamedTuple
 
 from flows.run.cache_keys import StepKey, changed_fields, describe_changes, step_key
-from flows.run.estimates import RunEstimate, StepEstimate, estimate_steps
+from flows.run.estimates import expected_seconds
 from flows.run.graph import Step, StepGraph
 from flows.store.artifacts import ArtifactStore
 from flows.store.pointers import Pointer
@@ -39,8 +38,8 @@ class PlannedStep(NamedTuple):
     reason: str = ""
     """Why it would be built."""
 
-    estimate: StepEstimate | None = None
-    """Time and space for building it; None if it is in the store."""
+    expected_seconds: float | None = None
+    """Median time of earlier artifacts of its stage; None without one, and if it is cached."""
 
 
 def plan_steps(
@@ -63,18 +62,7 @@ def plan_steps(
         UnknownStepError: `rebuild` names no step.
     """
     planner = _Planner(recipe, store, graph.select_all(rebuild))
-    planned = [planner.plan_step(step) for step in graph]
-    to_build = frozenset(step.label for step in planned if step.state != "cached")
-    if not to_build:
-        return planned
-    estimates = estimate_steps(
-        graph,
-        manifests={k: v for k, v in planner.manifests.items() if k not in to_build},
-        raw_bytes=planner.raw_bytes,
-        workers=recipe.execution.workers,
-        earlier=lambda stage: planner.newest(stage)[:_MAX_MEASURED],
-    )
-    return [step._replace(estimate=estimates.get(step.label)) for step in planned]
+    return [planner.plan_step(step) for step in graph]
 
 
 class _Planner:
@@ -85,17 +73,23 @@ class _Planner:
     ) -> None:
         self._recipe, self._store, self._rebuilt = recipe, store, rebuilt
         self.manifests: dict[str, Manifest] = {}
-        self.raw_bytes: dict[str, int] = {}
         self._newest: dict[str, list[Manifest]] = {}
 
     def plan_step(self, step: Step) -> PlannedStep:
+        """Return the state of a step, with the time that building it is expected to take."""
+        planned = self._look_up_step(step)
+        if planned.state == "cached":
+            return planned
+        earlier = self._newest_of(step.stage.name)[:_MAX_MEASURED]
+        return planned._replace(expected_seconds=expected_seconds(earlier))
+
+    def _look_up_step(self, step: Step) -> PlannedStep:
         unknown = [label for label in step.inputs.values() if label not in self.manifests]
         if unknown:
             entries = dict.fromkeys(entry_label(label) for label in unknown)
             return PlannedStep(step.label, "unknown", reason=f"after {_join_names(list(entries))}")
         inputs = {name: self.manifests[label] for name, label in step.inputs.items()}
         key = step_key(step, inputs=inputs)
-        self.raw_bytes[step.label] = sum(item.size_bytes for item in key.raw_inputs)
         manifest, reason = self._look_up(step, key)
         if manifest is not None:
             self.manifests[step.label] = manifest
@@ -122,12 +116,12 @@ class _Planner:
         """Return the artifact with the most similar key; the recipe's last one wins a tie."""
         last = self._read(store.ref(f"{self._recipe.name}/{step.label}"))
         return min(
-            [*last, *self.newest(step.stage.name)],
+            [*last, *self._newest_of(step.stage.name)],
             key=lambda manifest: len(changed_fields(manifest.cache_key_inputs, key.spec)),
             default=None,
         )
 
-    def newest(self, stage: str) -> list[Manifest]:
+    def _newest_of(self, stage: str) -> list[Manifest]:
         """Return the newest artifacts of a stage, newest first."""
         if self._store is None:
             return []
@@ -142,17 +136,6 @@ class _Planner:
             with contextlib.suppress(ArtifactNotFoundError, ArtifactCorruptError):
                 return [self._store.read_manifest(pointer.manifest)]
         return []
-
-
-def estimate_run(planned: Sequence[PlannedStep]) -> RunEstimate:
-    """Return the estimate of all steps that are to be built."""
-    estimates = {step.label: step.estimate for step in planned if step.estimate is not None}
-    unknown = [label for label, estimate in estimates.items() if estimate.seconds is None]
-    return RunEstimate(
-        seconds=sum(estimate.seconds or 0.0 for estimate in estimates.values()),
-        disk_bytes=sum(estimate.disk_bytes for estimate in estimates.values()),
-        unknown=Counter(label.partition(".")[0] for label in unknown),
-    )
 
 
 def _compare(key: StepKey, earlier: Manifest) -> str:

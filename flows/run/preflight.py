@@ -8,9 +8,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from flows.formatting import format_bytes
 from flows.run.dependencies import missing_dependencies
-from flows.run.estimates import RunEstimate, free_bytes
 from flows.run.graph import Step
 from model.build_examples import check_files
 from model.encoder.hf_config import check_layout, vocabulary_url
@@ -61,17 +59,6 @@ def check_sample(steps: Sequence[Step]) -> None:
     if not sample.exists() and any(Path(path).is_relative_to(sample) for path in raw_paths(steps)):
         raise MissingInputError(
             f"{sample}: no such folder. Write the sample with `bertloom sample {_SAMPLE_FOLDER}`"
-        )
-
-
-def check_disk_space(estimate: RunEstimate, *, store: str) -> None:
-    """Raise ConfigError if the disk cannot hold the artifacts."""
-    free = free_bytes(store)
-    if free is not None and estimate.disk_bytes > free:
-        raise ConfigError(
-            f"{store}: not enough disk space: need about {format_bytes(estimate.disk_bytes)}, "
-            f"{format_bytes(free)} free. Free space with `bertloom gc`, choose another --store, or "
-            "pass --ignore-disk-space"
         )
 
 

@@ -20,7 +20,6 @@ import pytest
 from support.cli_runner import Cli
 from support.fake_stages import FakeStages
 from support.paths import ROOT
-from support.store_builder import published, write_run
 from typer.testing import CliRunner
 
 from flows.bert import stages
@@ -29,7 +28,6 @@ from flows.cli import console, init, options, plan, run
 from flows.quickstart import recipe_proposal
 from flows.run import dependencies
 from flows.store.artifacts import ArtifactStore
-from flows.store.default_store import STORE_VARIABLE
 from flows.store.runs import read_run, run_ids
 from pipelines.runners.registry import RUNNERS
 from schemas.errors import ConfigError, VocabularyError
@@ -59,9 +57,8 @@ def raise_when_loading(monkeypatch: pytest.MonkeyPatch, error: Exception) -> Non
     [
         (VocabularyError("too small"), 1, "error: too small\n"),
         (ZeroDivisionError("by nought"), 70, "ZeroDivisionError: by nought"),
-        (OSError(errno.ENOSPC, "full"), 1, "Free some space"),
-        (OSError(errno.EFBIG, "large"), 1, "ulimit -f"),
-        (FileNotFoundError(errno.ENOENT, "none", "a/b"), 1, "error: a/b: none. Check the path"),
+        (OSError(errno.ENOSPC, "full"), 1, "error: full"),
+        (FileNotFoundError(errno.ENOENT, "none", "a/b"), 1, "error: a/b: none"),
         (ModuleNotFoundError("no", name="torch.nn"), 1, "torch.nn is not installed: pip install"),
     ],
     ids=lambda value: type(value).__name__,
@@ -107,19 +104,6 @@ def test_unreachable_checkpoint_is_named(cli: Cli, arguments: list[str]) -> None
     result = cli(*arguments)
     assert result.code == 1
     assert next(word for word in arguments if "://" in word) in result.err
-
-
-@pytest.mark.parametrize("closed", [{1}, {0, 1, 2}])
-def test_standard_streams_can_be_closed(closed: set[int]) -> None:
-    done = start_command("--version", preexec_fn=lambda: [os.close(number) for number in closed])
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-
-
-def test_arguments_and_files_are_utf8_in_any_locale() -> None:
-    code = "import locale, sys; print(ascii(sys.argv[1]), locale.getpreferredencoding())"
-    before = f"import flows.cli.app as app; app.main = lambda: exec({code!r})"
-    done = start_command("caf\u00e9", before=before, env={"LC_ALL": "C", "PYTHONUTF8": "0"})
-    assert done.stdout.lower().split() == [ascii("caf\u00e9"), "utf-8"], done.stderr
 
 
 def test_interrupt_while_modules_load_ends_quietly() -> None:
@@ -207,7 +191,7 @@ def test_help_lists_commands_and_exit_codes() -> None:
 
 def test_json_of_plan_and_run(cli: Cli, recipe: Recipe) -> None:
     planned = json.loads(cli("plan", "fake", "--json").out)
-    assert "disk_bytes" in planned["estimate"]
+    assert [step["expected_seconds"] for step in planned["steps"]] == [None] * 5
     result = cli("run", "fake", "--engine", "local", "--json")
     steps = json.loads(result.out)["steps"]
     assert [step["was_cached"] for step in steps] == [False] * 5
@@ -266,9 +250,7 @@ def test_closed_pipe_ends_quietly() -> None:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_offers_recipes_steps_tasks_and_names_of_store(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: str
-) -> None:
+def test_completion_offers_commands_and_options(shell: str) -> None:
     """The command is asked as by the script that typer installs."""
 
     def complete(line: str) -> list[str]:
@@ -284,20 +266,8 @@ def test_completion_offers_recipes_steps_tasks_and_names_of_store(
         assert (done.exit_code, done.stderr) == (0, "")
         return re.findall(r'"([^"]*)"', done.stdout) if shell == "zsh" else done.stdout.split()
 
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "samovar.yaml").write_text("name: x\n")
-    assert complete("plan sam") == ["sample", "sample-full", "samovar.yaml"]
-    assert complete("plan sample --until finetune.mn") == ["finetune.mnli", "finetune.mnli-scratch"]
-    assert complete("plan sample --rebuild build-t") == ["build-tokens"]
-    assert complete("finetune squad") == ["squad-1.1", "squad-2.0"]
-    assert complete("show fake/") == []  # no store here
-    store = ArtifactStore(str(tmp_path / "kept"))
-    store.set_ref("fake/build-tokens", manifest := published(store))
-    write_run(store, "20260101t000000-aa")
-    assert complete(f"--verbose report --store {store.root} 2") == ["20260101t000000-aa"]
-    monkeypatch.setenv(STORE_VARIABLE, store.root)
-    assert complete("show fake/") == ["fake/build-tokens"]
-    assert complete(f"verify {manifest.artifact_id[:8]}") == [manifest.artifact_id]
+    assert set(complete("re")) >= {"report", "rebuild", "recipes"}
+    assert "--until" in complete("plan sample --un")
 
 
 def test_noisy_log_messages_of_libraries_are_hidden(caplog: pytest.LogCaptureFixture) -> None:

@@ -28,7 +28,6 @@ from flows.cli.final_summary import MAX_MESSAGES, summary_parts
 from flows.cli.progress import StepPrinter
 from flows.cli.runs import runs
 from flows.cli.tables import print_parts
-from flows.run.estimates import StepEstimate
 from flows.run.events import RunFinished, RunMessage, RunStarted, StepFailed, StepFinished
 from flows.run.plan import PlannedStep
 from flows.run.step_execution import StepResult
@@ -139,9 +138,9 @@ def test_time_left_is_the_estimate_of_the_plan(
 ) -> None:
     event = finished[0]
     event.run.planned = (
-        PlannedStep("slow", "build", estimate=StepEstimate(seconds=600.0)),
+        PlannedStep("slow", "build", expected_seconds=600.0),
         PlannedStep("cached", "cached"),
-        PlannedStep("unknown", "unknown", estimate=StepEstimate(seconds=None)),
+        PlannedStep("unknown", "unknown"),
     )
     result = event.result._replace(seconds=7.0)
     with terminal(monkeypatch, columns=120) as read:
