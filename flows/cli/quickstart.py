@@ -15,9 +15,9 @@ from flows.cli import options
 from flows.cli.console import echo, echo_raw
 from flows.cli.fill import mask_lines
 from flows.cli.final_summary import count_line, warning_lines
+from flows.cli.init import write_schema_next_to
 from flows.cli.plan import print_plan
 from flows.cli.progress import StepPrinter
-from flows.cli.schema import write_schema_next_to
 from flows.cli.tables import print_parts
 from flows.model_loading import best_checkpoint, open_filler
 from flows.quickstart.folder_scan import scan_folder, scan_lines
@@ -31,8 +31,7 @@ from flows.quickstart.recipe_proposal import (
     written_budget,
 )
 from flows.recipes.loader import load_recipe
-from flows.run.plan import PlannedStep, estimate_run
-from flows.run.preflight import check_disk_space
+from flows.run.estimates import low_disk_warning
 from flows.run.run import get_store
 from flows.run.step_execution import StepResult
 from flows.running import run_recipe
@@ -79,34 +78,33 @@ def quickstart(
         *(f"  warning   {warning}" for warning in proposal.warnings),
         f"  proposed  {proposal.summary}",
     )
-    loaded, planned = _write_and_plan(proposal, file, store=store)
+    loaded = _write_and_plan(proposal, file, store=store)
     if dry_run or not (yes or typer.confirm("\nrun it?", default=True)):
         command = f"bertloom run {shlex.quote(str(file))}{options.store_option(loaded.store)}"
         echo(f"\nto run it: {command}")
         return
-    check_disk_space(estimate_run(planned), store=loaded.store)
+    if warning := low_disk_warning(loaded.store):
+        echo(warning, err=True)
     echo("")
     started = time.monotonic()
     results = run_recipe(loaded, listeners=[StepPrinter()], engine=engine)
     _print_results(loaded, results, seconds=time.monotonic() - started)
 
 
-def _write_and_plan(
-    proposal: Proposal, file: Path, *, store: str | None
-) -> tuple[Recipe, Sequence[PlannedStep]]:
+def _write_and_plan(proposal: Proposal, file: Path, *, store: str | None) -> Recipe:
     """Write the recipe and print its plan; delete the recipe if it cannot be planned."""
     is_new = write_recipe(proposal, file)
     try:
         loaded = load_recipe(str(file), store=store)
         echo(f"  recipe    {file}{'' if is_new else ' (unchanged)'}\n")
-        planned = print_plan(loaded)
+        print_plan(loaded)
     except BertloomError:
         if is_new:
             file.unlink()
         raise
     if message := write_schema_next_to(file):
         echo(message)
-    return loaded, planned
+    return loaded
 
 
 def _print_results(recipe: Recipe, results: Sequence[StepResult], *, seconds: float) -> None:
