@@ -29,7 +29,7 @@ def gc(
     store: options.Store = None,
     as_json: options.Json = False,
 ) -> None:
-    """Delete artifacts that no ref, pin or recent run uses, directly or as an input."""
+    """Delete artifacts that no ref or recent run uses, directly or as an input."""
     report = collect_garbage(
         open_store(store),
         keep_runs=keep_runs,

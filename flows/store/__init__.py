@@ -1,7 +1,7 @@
 """The artifact store.
 
 - `artifacts`, `artifact`: publish, look up, list and read artifacts.
-- `pointers`: cache keys, refs and pins.
+- `pointers`: cache keys and refs.
 - `backend`: put-if-absent and compare-and-swap on disk, in memory, on S3 and GCS.
 - `runs`, `leases`, `process_identity`: which runs are active, and what they build.
 - `gc_roots`, `garbage_collection`: what is retained, and deletion of the rest.

@@ -15,12 +15,10 @@ from typing import NamedTuple
 from flows.store.artifact import Artifact
 from flows.store.backend import open_backend
 from flows.store.pointers import (
-    Pin,
     Pointer,
     Ref,
     key_path,
     now,
-    pin_path,
     pointer_to,
     ref_name,
     ref_path,
@@ -78,7 +76,6 @@ class ListedArtifact(NamedTuple):
     """None if it is missing or corrupt."""
 
     refs: tuple[str, ...]
-    is_pinned: bool
 
     @property
     def size(self) -> int:
@@ -124,7 +121,7 @@ def _holds(stored: bytes | None, record: Record | None) -> bool:
 class ArtifactStore:
     """Artifact store in a local folder or at an fsspec URL.
 
-    Methods that read a corrupt pointer, ref or pin raise ArtifactCorruptError.
+    Methods that read a corrupt pointer or ref raise ArtifactCorruptError.
     """
 
     def __init__(self, root: str, *, create: bool = True) -> None:
@@ -203,7 +200,7 @@ class ArtifactStore:
         refs = defaultdict(list)
         for name, ref in self.ref_pointers().items():
             refs[ref.manifest].append(name)
-        pins, pointers, listed = self.pins(), self.pointers(stage), []
+        pointers, listed = self.pointers(stage), []
         manifests = self.manifests(pointer.manifest for pointer in pointers)
         for pointer in pointers:
             manifest = manifests.get(pointer.manifest)
@@ -212,7 +209,6 @@ class ArtifactStore:
                     pointer,
                     manifest if isinstance(manifest, Manifest) else None,
                     tuple(refs[pointer.manifest]),
-                    pointer.artifact_id in pins,
                 )
             )
         return listed
@@ -283,7 +279,7 @@ class ArtifactStore:
                 raise ArtifactCorruptError(f"{url}: {error}. Run the recipe again")
         return sizes
 
-    # Pointers, refs and pins
+    # Pointers and refs
 
     def pointer(self, stage: str, cache_key: str) -> Pointer | None:
         """Return the pointer of a cache key without a look at its artifact, None if absent."""
@@ -351,6 +347,19 @@ class ArtifactStore:
         """Delete a ref if it still points to `expected`."""
         self.delete_if_equal(ref_path(name), Ref(name=name, pointer=expected))
 
+    def remove_ref(self, name: str) -> None:
+        """Delete a ref.
+
+        Raises:
+            ArtifactNotFoundError: There is no such ref.
+        """
+        path = ref_path(name)
+        if self.backend.read_if_exists(path) is None:
+            raise ArtifactNotFoundError(
+                f"{self.root}: expected a ref, got {name!r}. `bertloom ref ls` lists the refs"
+            )
+        self.backend.delete(path)
+
     def delete_if_equal(self, path: str, record: Record) -> float | None:
         """Delete the file of a record if it still holds the record.
 
@@ -361,29 +370,6 @@ class ArtifactStore:
         if stored is None or not _holds(stored, record):
             return None
         return self.backend.compare_and_delete(path, expected=stored)
-
-    def pin(self, manifest: Manifest, *, reason: str) -> None:
-        """Retain an artifact and everything upstream of it until it is unpinned."""
-        pin = Pin(reason=reason, pinned=now(), pointer=pointer_to(manifest))
-        self.backend.replace(pin_path(manifest.artifact_id), pin.to_json())
-
-    def unpin(self, artifact_id: str) -> None:
-        """Delete a pin.
-
-        Raises:
-            ArtifactNotFoundError: The artifact is not pinned.
-        """
-        if artifact_id not in (pins := self.pins()):
-            raise ArtifactNotFoundError(
-                f"{self.backend.root}: {artifact_id} is not pinned; pins: "
-                f"{', '.join(pins) or 'none'}"
-            )
-        self.backend.delete(pin_path(artifact_id))
-
-    def pins(self) -> dict[str, Pin]:
-        """Return all pins, by artifact id."""
-        pins = load_records(self.backend, Pin, "pins").values()
-        return {pin.pointer.artifact_id: pin for pin in pins}
 
     # Building
 

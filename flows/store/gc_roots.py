@@ -2,7 +2,7 @@
 
 Retained is everything upstream of
 
-* refs and pins,
+* refs,
 * the last runs and the active runs,
 * artifacts built or found within the grace period or since the oldest active run started,
 * attempts written within the grace period.
@@ -88,7 +88,7 @@ def scan_store(
         being_deleted: Locations whose pointers were just removed.
 
     Raises:
-        ArtifactCorruptError: A reachable manifest, a ref, a pin or a tombstone is corrupt.
+        ArtifactCorruptError: A reachable manifest, a ref or a tombstone is corrupt.
     """
     tombstones = load_records(store.backend, Pointer, "tombstones")
     scan = StoreScan(time.time() - grace_seconds, tombstones)
@@ -122,8 +122,6 @@ def _named(store: ArtifactStore) -> Iterator[Root]:
     for name, pointer in store.ref_pointers().items():
         for path in pointer.manifests:
             yield _location(path), f"ref {name}"
-    for artifact_id, pin in store.pins().items():
-        yield pin.pointer.location, f"pin {artifact_id}: {pin.reason}"
 
 
 def _used_by_runs(store: ArtifactStore, scan: StoreScan, *, keep_runs: int) -> Iterator[Root]:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from flows.store.artifacts import CARD, ArtifactStore
 from flows.store.backend import StoreBackend
 from flows.store.leases import LeaseHolder
-from flows.store.pointers import Pin, Pointer, Ref, key_path, ref_path
+from flows.store.pointers import Pointer, Ref, key_path, ref_path
 from flows.store.records import REMEDIES, Located
 from flows.store.runs import RunRecord, read_runs, record_path, report_path
 from flows.store.work_items import check_blobs, delete_item
@@ -24,7 +24,6 @@ _MODELS: dict[str, type[Located]] = {
     "keys": Pointer,
     "leases": LeaseHolder,
     "pieces": CacheRecord,
-    "pins": Pin,
     "refs": Ref,
     "tombstones": Pointer,
 }

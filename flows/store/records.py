@@ -15,7 +15,6 @@ REMEDIES = {
     "keys": "run the recipe again: the stage is built again",
     "artifacts": "run `bertloom verify`, then the recipe again",
     "refs": "run the recipe again, or publish again",
-    "pins": "delete the file and pin the artifact again",
     "runs": "delete the folder of the run: its artifacts stay",
     "reports": "run `bertloom report`",
     "leases": "delete the file if no run is active",

@@ -66,7 +66,6 @@ def test_path_order_is_numeric_only_when_numbers_outgrow_their_width() -> None:
 @pytest.mark.parametrize(
     ("path", "read"),
     [
-        ("pins/x.json", lambda store: store.pins()),
         ("refs/a/b.json", lambda store: store.ref("a/b")),
         ("runs/r/run.json", lambda store: read_run(store, "r")),
         (key_path(STAGE, "ab" * 32), lambda store: store.pointer(STAGE, "ab" * 32)),

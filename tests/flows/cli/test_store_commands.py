@@ -1,4 +1,4 @@
-"""`bertloom ls`, `runs`, `pin`, `gc`, `verify` and `doctor` on stores that tests write."""
+"""`bertloom ls`, `runs`, `ref`, `gc`, `verify` and `doctor` on stores that tests write."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ def test_ls_lists_newest_first(cli: Cli, store: ArtifactStore) -> None:
     first = published(store)
     second = published(store, "two", spec={"seed": 1})
     store.set_ref("fake/build-tokens", first)
-    store.pin(second, reason="table 2")
+    store.set_ref("table-2", second)
     lines = cli("ls").out.splitlines()
     assert lines[0].split() == ["artifact", "stage", "created", "contents", "size", "refs"]
     assert [line.split()[0] for line in lines[1:]] == [second.artifact_id, first.artifact_id]
-    assert lines[1].endswith("(pinned)")
+    assert lines[1].endswith("table-2")
     assert lines[2].endswith("fake/build-tokens")
     items = json.loads(cli("ls", STAGE, "--json").out)
     assert [item["artifact_id"] for item in items] == [second.artifact_id, first.artifact_id]
     assert [item["contents"] for item in items] == ["1 file", "1 file"]
-    assert (items[1]["refs"], items[0]["is_pinned"]) == (["fake/build-tokens"], True)
+    assert [item["refs"] for item in items] == [["table-2"], ["fake/build-tokens"]]
 
 
 def test_ls_merges_trials_of_a_grid(cli: Cli, store: ArtifactStore) -> None:
@@ -71,19 +71,32 @@ def test_ls_shows_artifacts_in_progress(cli: Cli, store: ArtifactStore) -> None:
     assert "being built" not in cli("ls").out
 
 
-def test_refs_and_pins_are_listed(cli: Cli, store: ArtifactStore) -> None:
+def test_ref_of_user_is_set_moved_listed_and_deleted(cli: Cli, store: ArtifactStore) -> None:
+    first, second = published(store), published(store, "two", spec={"seed": 1})
+    store.set_ref("fake/build-tokens", second)
+    assert cli("ref", "set", "table-2", first.artifact_id).code == 0
+    assert cli("show", "table-2", "--json").code == 0
+    listed = {ref["ref"]: ref["artifact_id"] for ref in json.loads(cli("ref", "ls", "--json").out)}
+    assert listed == {"fake/build-tokens": second.artifact_id, "table-2": first.artifact_id}
+    assert cli("ref", "set", "table-2", "fake/build-tokens").code == 0
+    assert second.artifact_id in cli("ref", "ls").out.splitlines()[-1]
+    assert cli("ref", "rm", "table-2").code == 0
+    assert store.refs() == ["fake/build-tokens"]
+    assert cli("ref", "rm", "table-2").code == 1
+
+
+@pytest.mark.parametrize("name", ["fake/build-tokens", "corpus/x/latest", "pretrain", "/x"])
+def test_ref_of_user_has_no_name_that_runs_use(cli: Cli, store: ArtifactStore, name: str) -> None:
     manifest = published(store)
-    store.set_ref("fake/build-tokens", manifest)
-    assert cli("pin", "fake/build-tokens", "--reason", "table 2").code == 0
-    assert manifest.artifact_id in cli("ls", "--refs").out
-    [ref] = json.loads(cli("ls", "--refs", "--json").out)
-    assert (ref["ref"], ref["artifact_id"]) == ("fake/build-tokens", manifest.artifact_id)
-    assert "table 2" in cli("ls", "--pins").out
-    assert manifest.artifact_id in json.loads(cli("ls", "--pins", "--json").out)
-    assert cli("ls", "--refs", "--pins").code == 2
-    assert cli("unpin", manifest.artifact_id).code == 0
-    assert cli("unpin", "fake/build-tokens").code == 1
-    assert cli("pin", "fake/build-tokens", "--reason", " ").code == 2
+    assert cli("ref", "set", name, manifest.artifact_id).code == 2
+    assert store.refs() == []
+
+
+@pytest.mark.parametrize("name", ["..", ".hidden", ""])
+def test_ref_of_user_has_a_valid_name(cli: Cli, store: ArtifactStore, name: str) -> None:
+    manifest = published(store)
+    assert cli("ref", "set", name, manifest.artifact_id).code != 0
+    assert store.refs() == []
 
 
 def test_runs_shows_crashed_runs(cli: Cli, store: ArtifactStore) -> None:
@@ -141,7 +154,7 @@ def test_commands_work_next_to_corrupt_pointer(cli: Cli, store: ArtifactStore) -
     corrupt = Path(store.root, "keys", STAGE, other.cache_key[:2], f"{other.cache_key}.json")
     corrupt.write_text("{")
     assert sound.artifact_id in cli("ls").out
-    assert cli("pin", sound.artifact_id, "--reason", "x").code == 0
+    assert cli("ref", "set", "x", sound.artifact_id).code == 0
     result = cli("verify", "--no-quarantine")
     assert result.code == 1
     assert str(corrupt) in result.out

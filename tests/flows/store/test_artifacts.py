@@ -1,4 +1,4 @@
-"""Artifacts are published once, checked when used, and named by refs and pins."""
+"""Artifacts are published once, checked when used, and named by refs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ import bertloom
 from flows.store.artifacts import ArtifactStore
 from flows.store.backend import open_backend
 from flows.store.garbage_collection import collect_garbage
-from flows.store.pointers import Ref, key_path, pin_path, pointer_to, ref_path, tombstone_path
+from flows.store.pointers import Ref, key_path, pointer_to, ref_path, tombstone_path
 from flows.store.record_checks import check_records
 from model.training.artifact_files import write_file
 from pipelines.io.files import write_text_file
@@ -157,7 +157,7 @@ def test_failing_server_or_replaced_pointer_quarantines_nothing(
     assert store.lookup(STAGE, manifest.cache_key) == manifest
 
 
-# Refs and pins
+# Refs
 
 
 def test_ref_points_to_last_artifact(store: ArtifactStore) -> None:
@@ -206,18 +206,6 @@ def test_ref_with_fields_in_another_order_is_moved_and_deleted(store: ArtifactSt
 def test_ref_outside_of_its_folder_is_refused(store: ArtifactStore, name: str) -> None:
     with pytest.raises(ConfigError):
         store.set_ref(name, published(store))
-
-
-def test_pin_is_kept_until_unpinned(store: ArtifactStore) -> None:
-    manifest = published(store)
-    store.pin(manifest, reason="the paper's numbers")
-    [(artifact_id, pin)] = store.pins().items()
-    assert artifact_id == manifest.artifact_id
-    assert (pin.reason, pin.pointer.manifest) == ("the paper's numbers", manifest.manifest_path)
-    store.unpin(manifest.artifact_id)
-    assert store.pins() == {}
-    with pytest.raises(ArtifactNotFoundError):
-        store.unpin(manifest.artifact_id)
 
 
 # Opening a store
@@ -403,22 +391,17 @@ def test_misplaced_records_are_errors(store: ArtifactStore) -> None:
     first, second = published(store), published(store, "two", spec={"seed": 1})
     for made, name in ((first, "a"), (second, "b")):
         store.set_ref(name, made)
-        store.pin(made, reason="a test")
-    for path in (ref_path, pin_path):
-        names = ("a", "b") if path is ref_path else (first.artifact_id, second.artifact_id)
-        store.backend.replace(path(names[1]), store.backend.read(path(names[0])))
+    store.backend.replace(ref_path("b"), store.backend.read(ref_path("a")))
     store.backend.replace(second.manifest_path, store.backend.read(first.manifest_path))
     for read in (
         lambda: store.ref("b"),
-        store.pins,
         store.ref_pointers,
         lambda: store.read_manifest(second.manifest_path),
     ):
         with pytest.raises(ArtifactCorruptError):
             read()
     assert store.ref("a") is not None
-    paths = {problem.path for problem in check_records(store)}
-    assert {ref_path("b"), pin_path(second.artifact_id)} <= paths
+    assert ref_path("b") in {problem.path for problem in check_records(store)}
 
 
 @pytest.mark.parametrize("cache_key", ["a\0b", "/etc/passwd", "../x", ""])

@@ -76,7 +76,6 @@ def full_store(tmp_path_factory: pytest.TempPathFactory) -> ArtifactStore:
     store, record = corpus_run(tmp_path_factory.mktemp("full"))
     steps = {step.label: step.manifest for step in record.steps}
     tokens = store.read_manifest(steps["build-tokens"])
-    store.pin(tokens, reason="a test")
     pointer = pointer_to(tokens).model_copy(
         update={"parts": {"build-tokens": tokens.manifest_path}}
     )
@@ -131,7 +130,7 @@ def test_verify_finds_every_flipped_bit(
     assert (result.code, "CORRUPT" in result.out) == (0, False), result
     positions = list(_positions(full_store, 2))
     kinds = {kind for kind, *_ in positions}
-    folders = {"keys", "refs", "pins", "runs", "reports", "pieces", "quarantine", "leases"}
+    folders = {"keys", "refs", "runs", "reports", "pieces", "quarantine", "leases"}
     assert folders <= {kind.split()[0] for kind in kinds}, kinds
     assert {"manifest", "pieces blobs", "build-tokens part-.arrow"} <= kinds, kinds
     missed = []
@@ -149,7 +148,6 @@ def test_verify_finds_every_flipped_bit(
 _UNNOTICED = {
     "leases json",
     "runs alive.json",
-    "pins json",
     "quarantine json",
     "quarantine conflicts json",
     "tombstones json",

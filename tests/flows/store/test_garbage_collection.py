@@ -85,10 +85,10 @@ def write_run_of(store: ArtifactStore, run_id: str, *manifests: Manifest, **fiel
 # What is retained
 
 
-def test_artifact_without_ref_pin_or_run_is_deleted(store: ArtifactStore) -> None:
-    unused, named, pinned, of_run, of_part, missing = publish_several(store, 6)
+def test_artifact_without_ref_or_run_is_deleted(store: ArtifactStore) -> None:
+    unused, named, of_user, of_run, of_part, missing = publish_several(store, 6)
     store.set_ref("fake/build-tokens", named)
-    store.pin(pinned, reason="for later")
+    store.set_ref("table-2", of_user)
     write_run_of(store, RUN, of_run)
     parts = pointer_to(named).model_copy(update={"parts": {"x": of_part.manifest_path}})
     store.swap_ref("corpus/latest", parts, expected=None)
@@ -100,10 +100,10 @@ def test_artifact_without_ref_pin_or_run_is_deleted(store: ArtifactStore) -> Non
     assert report.freed >= unused.size_bytes
     assert report.by_kind()["artifact"][0] == 1
     assert not exists(store, unused)
-    assert all(exists(store, manifest) for manifest in (named, pinned, of_run, of_part))
+    assert all(exists(store, manifest) for manifest in (named, of_user, of_run, of_part))
     assert {item.path: item.reason for item in report.retained} == {
         named.artifact_path: "ref corpus/latest",
-        pinned.artifact_path: f"pin {pinned.artifact_id}: for later",
+        of_user.artifact_path: "ref table-2",
         of_run.artifact_path: f"run {RUN}",
         of_part.artifact_path: "ref corpus/latest",
     }
@@ -226,7 +226,7 @@ def test_corrupt_manifest_stops_collection(store: ArtifactStore) -> None:
 def test_tombstone_restores_no_file_outside_of_store(tmp_path: Path, stage: str) -> None:
     store = ArtifactStore(str(tmp_path / "store"))
     [manifest] = publish_several(store, 1)
-    store.pin(manifest, reason="a test")
+    store.set_ref("x", manifest)
     pointer = pointer_to(manifest).model_copy(update={"stage": stage})
     store.backend.replace("tombstones/x.json", pointer.to_json())
     before = sorted(tmp_path.rglob("*"))
