@@ -269,11 +269,18 @@ def _stop_when_lost(lease: Lease, step: Step) -> Iterator[None]:
         try:
             yield
         except Exception as error:
-            if lease.is_held():
+            if not _is_lost(lease):
                 raise
             raise _lease_lost(lease, step) from error
-    if not lease.renew():
+    if not lease.is_held():
         raise _lease_lost(lease, step)
+
+
+def _is_lost(lease: Lease) -> bool:
+    """Return True only if another run certainly took the lease."""
+    with contextlib.suppress(Exception):  # the store cannot be read
+        return not lease.is_held()
+    return False
 
 
 def _lease_lost(lease: Lease, step: Step) -> LeaseLostError:

@@ -31,6 +31,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from flows.store.activity import ActiveRun
 from flows.store.artifacts import ArtifactStore
 from flows.store.backend import FileInfo, StoreBackend
 from flows.store.gc_roots import StoreScan, group_by_folder, last_write, scan_store
@@ -135,7 +136,7 @@ def collect_garbage(
         for location, files in scan.attempts.items()
         if location not in scan.reachable
     }
-    others = list(_other_garbage(store.backend, scan, unused, delete_runs=delete_runs))
+    others = list(_other_garbage(store, scan, unused, delete_runs=delete_runs))
     restored: set[str] = set()
     if not dry_run:
         restored = _delete_artifacts(store, scan, unused.keys(), rescan)
@@ -197,7 +198,7 @@ def _restore_pointers(backend: StoreBackend, scan: StoreScan, retained: Collecti
 def _delete(store: ArtifactStore, item: Garbage) -> None:
     backend = store.backend
     if item.kind == "lease":
-        stored, holder = read_lease(backend, item.path)
+        stored, holder = read_lease(store, item.path)
         if stored is not None and holder is None:
             backend.compare_and_delete(item.path, expected=stored)
     elif item.kind == "work":
@@ -211,7 +212,7 @@ def _delete(store: ArtifactStore, item: Garbage) -> None:
 def _delete_work(store: ArtifactStore, path: str) -> None:
     """Delete a folder of checkpoints under the lease of its key, unless a run holds the lease."""
     _, stage, cache_key = path.split("/")
-    with acquire_or_holder(store, stage, cache_key, holder="garbage collection") as lease:
+    with ActiveRun(store, "gc") as run, acquire_or_holder(run, stage, cache_key) as lease:
         if isinstance(lease, Lease):
             store.clear_work(stage, cache_key)
 
@@ -220,14 +221,15 @@ def _delete_work(store: ArtifactStore, path: str) -> None:
 
 
 def _other_garbage(
-    backend: StoreBackend, scan: StoreScan, unused: Collection[str], *, delete_runs: bool
+    store: ArtifactStore, scan: StoreScan, unused: Collection[str], *, delete_runs: bool
 ) -> Iterator[Garbage]:
+    backend = store.backend
     for folder, files in group_by_folder(backend.stat("work"), 2).items():
         if last_write(files) <= scan.cutoff and not scan.active_runs:  # a run can resume from it
             yield Garbage.of("work", folder, files)
     yield from _work_items(backend, scan, unused)
     for path in backend.names("leases"):
-        stored, holder = read_lease(backend, path)
+        stored, holder = read_lease(store, path)
         if stored is not None and holder is None:
             yield Garbage("lease", path, 1, len(stored), len(stored))
     for folder in ("probe", *REMEDIES):

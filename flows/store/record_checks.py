@@ -6,9 +6,10 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import NamedTuple
 
+from flows.store.activity import Heartbeat
 from flows.store.artifacts import CARD, ArtifactStore
 from flows.store.backend import StoreBackend
-from flows.store.leases import LeaseHolder
+from flows.store.leases import LeaseRecord
 from flows.store.pointers import Pointer, Ref, key_path, ref_path
 from flows.store.records import REMEDIES, Located
 from flows.store.runs import RunRecord, read_runs, record_path, report_path
@@ -22,7 +23,8 @@ _LATEST = "latest"
 
 _MODELS: dict[str, type[Located]] = {
     "keys": Pointer,
-    "leases": LeaseHolder,
+    "active": Heartbeat,
+    "leases": LeaseRecord,
     "pieces": CacheRecord,
     "refs": Ref,
     "tombstones": Pointer,

@@ -17,6 +17,7 @@ REMEDIES = {
     "refs": "run the recipe again, or publish again",
     "runs": "delete the folder of the run: its artifacts stay",
     "reports": "run `bertloom report`",
+    "active": "delete the file if the run has ended",
     "leases": "delete the file if no run is active",
     "quarantine": "delete the file: it is only information",
     "tombstones": "check the artifact of this name, then delete the file",

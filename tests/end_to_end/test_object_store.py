@@ -22,6 +22,7 @@ from benchmarks.local_server import LocalServer
 from benchmarks.object_store import READ_SECONDS, Proxy, S3Server, environment
 from flows.cli.doctor import check_store
 from flows.lineage.resolve import resolve
+from flows.store.activity import ActiveRun
 from flows.store.artifacts import ArtifactStore
 from flows.store.backend import StoreBackend, open_backend
 from flows.store.garbage_collection import collect_garbage
@@ -78,7 +79,7 @@ def test_leases_and_garbage_collection(remote: str) -> None:
     kept, unused = published(store), published(store, "two", spec={"seed": 1})
     store.set_ref("fake/x", kept)
     orphan = prepared(store, "three")
-    with acquire_or_holder(store, STAGE, kept.cache_key, holder="r"):
+    with ActiveRun(store, "r") as run, acquire_or_holder(run, STAGE, kept.cache_key):
         assert list(live_holders(store)) == [(STAGE, kept.cache_key)]
     assert live_holders(store) == {}
     report = collect_garbage(store, keep_runs=0, grace_hours=0, dry_run=False)

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 from support.cli_runner import Cli
-from support.store_builder import STAGE, add_cards, damage, published, write_run
+from support.store_builder import STAGE, add_cards, damage, published, write_heartbeat, write_run
 
+from flows.store.activity import ActiveRun
 from flows.store.artifacts import ArtifactStore
 from flows.store.leases import Lease, acquire_or_holder
 
@@ -61,7 +62,7 @@ def test_ls_merges_trials_of_a_grid(cli: Cli, store: ArtifactStore) -> None:
 
 
 def test_ls_shows_artifacts_in_progress(cli: Cli, store: ArtifactStore) -> None:
-    with acquire_or_holder(store, STAGE, "ab" * 32, holder="a-run") as lease:
+    with ActiveRun(store, "a-run") as run, acquire_or_holder(run, STAGE, "ab" * 32) as lease:
         assert isinstance(lease, Lease)
         lease.name_job("7f", "http://flink:8081/#/job/7f/overview")
         line = cli("ls").out.splitlines()[-1]
@@ -102,8 +103,10 @@ def test_ref_of_user_has_a_valid_name(cli: Cli, store: ArtifactStore, name: str)
 def test_runs_shows_crashed_runs(cli: Cli, store: ArtifactStore) -> None:
     write_two_steps(store, "20260101t000000-aa")
     write_two_steps(store, "20260102t000000-bb", state="running")
+    write_heartbeat(store, "20260102t000000-bb")
     write_two_steps(store, "20260103t000000-cc", state="running", pid=2**22 + 1)
     write_two_steps(store, "20260104t000000-dd", state="running", host="elsewhere", pid=1)
+    write_heartbeat(store, "20260104t000000-dd", host="elsewhere", pid=1)
     write_two_steps(store, "20260105t000000-ee", state="failed", failures={"b": "no"})
     store.backend.replace("runs/20260106t000000-ff/run.json", b"{")
     states = ["corrupt", "failed", "running", "crashed", "running", "completed"]

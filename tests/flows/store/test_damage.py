@@ -15,6 +15,7 @@ from support.cli_runner import Cli
 from support.corpus_builder import small_recipe, small_sample
 from support.report_builder import corpus_run
 from support.store_builder import (
+    MISSING_PID,
     STAGE,
     add_cards,
     damage,
@@ -22,12 +23,13 @@ from support.store_builder import (
     prepared,
     publish_shard,
     published,
+    write_heartbeat,
 )
 
 from flows.cards.cards import has_card
 from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
-from flows.store.leases import LeaseHolder, lease_path
+from flows.store.leases import LeaseRecord, lease_path
 from flows.store.pointers import pointer_to, tombstone_path
 from flows.store.record_checks import check_records
 from flows.store.verification import verify
@@ -89,18 +91,9 @@ def full_store(tmp_path_factory: pytest.TempPathFactory) -> ArtifactStore:
     pointer = store.pointer(quarantined.stage, quarantined.cache_key) or pointer
     store.quarantine(pointer.path, expected=pointer.to_json(), reason="a test")
     store.backend.replace(tombstone_path(pointer.artifact_id), pointer.to_json())
-    key = f"build-tokens/{'0' * 64}"
-    holder = LeaseHolder(
-        key=key,
-        holder="r",
-        host="h",
-        system="s",
-        pid=1,
-        process_start=0.0,
-        expires_at=0.0,
-        token="t",
-    )
-    store.backend.replace(lease_path("build-tokens", "0" * 64), holder.to_json())
+    lease = LeaseRecord(run_id="r", token="t")
+    store.backend.replace(lease_path("build-tokens", "0" * 64), lease.to_json())
+    write_heartbeat(store, "r", pid=MISSING_PID)
     add_cards(store)
     return store
 
@@ -147,7 +140,7 @@ def test_verify_finds_every_flipped_bit(
 
 _UNNOTICED = {
     "leases json",
-    "runs alive.json",
+    "active json",
     "quarantine json",
     "quarantine conflicts json",
     "tombstones json",

@@ -21,6 +21,7 @@ from support.store_builder import (
 )
 
 from flows.store import garbage_collection
+from flows.store.activity import ActiveRun
 from flows.store.artifacts import ArtifactStore
 from flows.store.garbage_collection import GarbageReport, collect_garbage
 from flows.store.gc_roots import StoreScan
@@ -355,7 +356,8 @@ def test_checkpoints_of_training_that_starts_meanwhile_stay(
 
         def scan_and_start_training(*args: Any, **options: Any) -> StoreScan:
             scanned = scan(*args, **options)
-            training.enter_context(acquire_or_holder(store, STAGE, key, holder="training"))
+            run = training.enter_context(ActiveRun(store, "training"))
+            training.enter_context(acquire_or_holder(run, STAGE, key))
             return scanned
 
         monkeypatch.setattr(garbage_collection, "scan_store", scan_and_start_training)
