@@ -143,7 +143,6 @@ def check_store(root: str) -> Iterator[Finding]:
         yield Finding("writes", "FAIL", str(error), remedy)
     else:
         yield Finding("writes", "ok", "put-if-absent and compare-and-swap work")
-        yield _check_deletes(store)
         yield _check_clock(store)
     if store.backend.is_local:
         yield from _check_disk(Path(store.root))
@@ -157,19 +156,8 @@ def check_store(root: str) -> Iterator[Finding]:
         yield Finding("conflicts", "ok", "no key has two contents")
 
 
-def _check_deletes(store: ArtifactStore) -> Finding:
-    remedy = "use a server that honors If-Match on DELETE"
-    try:
-        if not store.backend.ignores_conditional_delete():
-            return Finding("deletes", "ok", "compare-and-delete works")
-    except (StoreError, OSError) as error:
-        return Finding("deletes", "FAIL", f"compare-and-delete fails: {error}", remedy)
-    text = "the server ignores conditions: two runs can build the same artifact, with equal results"
-    return Finding("deletes", "warn", text, remedy)
-
-
 def _check_clock(store: ArtifactStore) -> Finding:
-    """Compare the store's clock with that of this machine: leases and gc depend on both."""
+    """Compare the store's clock with that of this machine; heartbeats require equal clocks."""
     path = f"probe/{uuid.uuid4().hex}"
     before = time.time()
     store.backend.put_if_absent(path, b"clock")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import Annotated
 
 import typer
@@ -12,6 +13,7 @@ from flows.cli.ls import format_time
 from flows.cli.tables import print_result, table
 from flows.lineage.resolve import open_store, resolve
 from flows.run.stages import get_stage
+from flows.store.activity import ActiveRun
 from schemas.errors import ConfigError, UsageError
 
 ref = typer.Typer(
@@ -35,8 +37,9 @@ def set_ref(name: RefName, artifact: options.Artifact, store: options.Store = No
             "belong to runs and publications"
         )
     opened = open_store(store)
-    manifest = resolve(artifact, store=opened)
-    opened.set_ref(name, manifest)
+    with ActiveRun(opened, f"ref-{uuid.uuid4().hex[:8]}"):  # gc does not delete it meanwhile
+        manifest = resolve(artifact, store=opened)
+        opened.set_ref(name, manifest)
     echo(f"{name} points to {manifest.artifact_id} ({manifest.stage})")
 
 

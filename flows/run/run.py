@@ -144,7 +144,9 @@ class Run:
 
     @functools.cached_property
     def _active(self) -> ActiveRun:
-        return ActiveRun(self.store, self.run_id)
+        return ActiveRun(
+            self.store, self.run_id, log=lambda text: self.emit(RunMessage(self, text))
+        )
 
     def results(self) -> list[StepResult]:
         """Return the results of the finished steps, in the order of the recipe."""

@@ -1,6 +1,11 @@
-"""Runs that are alive, and their heartbeats.
+"""Who uses a store: any number of runs, or one garbage collection that deletes.
 
-    active/RUN_ID.json    Heartbeat, from the start of a run to its end
+    active/RUN_ID.json    Heartbeat of a run, from its start to its end
+    active/gc.json        Heartbeat of the collection, written put-if-absent
+
+Each writes its own file first, then looks for files of the other kind. So at least one of two that
+start together sees the other: the collection refuses, the run waits. All files are in one folder,
+because NFS clients forget what they cached of a folder when they write to it.
 
 A process of this machine is alive as long as it exists, even if it is suspended. A process of
 another machine is alive until it has written no heartbeat for `HEARTBEAT_TIMEOUT`, by the clocks of
@@ -12,27 +17,30 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Self
 
 from flows.store.artifacts import ArtifactStore
 from flows.store.process_identity import ProcessIdentity, this_process
 from flows.store.records import load_records
+from schemas.errors import StoreBusyError
 
 HEARTBEAT_SECONDS = 20.0
 HEARTBEAT_TIMEOUT = 60.0
 """Seconds."""
 
+_COLLECTION = "gc"
 _FOLDER = "active"
+_POLL_SECONDS = 0.5
 
 _LOGGER = logging.getLogger(__name__)
 
 
 class Heartbeat(ProcessIdentity):
-    """File of a run that is alive."""
+    """File of a run, or of a garbage collection."""
 
     name: str
-    """Id of the run."""
+    """Id of the run, or `gc`."""
 
     beat_at: float
     """Seconds since the epoch, by the clock of the process."""
@@ -62,7 +70,7 @@ def new_heartbeat(name: str) -> Heartbeat:
 
 
 def read_heartbeats(store: ArtifactStore) -> dict[str, Heartbeat]:
-    """Return the last heartbeat of each run that did not end by itself, by run id.
+    """Return the last heartbeat of each process that did not end by itself, by its name.
 
     Raises:
         ArtifactCorruptError: A record is corrupt.
@@ -71,8 +79,18 @@ def read_heartbeats(store: ArtifactStore) -> dict[str, Heartbeat]:
     return {heartbeat.name: heartbeat for heartbeat in heartbeats}
 
 
+def live_runs(store: ArtifactStore) -> list[Heartbeat]:
+    """Return the heartbeats of the runs that are alive.
+
+    Raises:
+        ArtifactCorruptError: A record is corrupt.
+    """
+    heartbeats = read_heartbeats(store).values()
+    return [item for item in heartbeats if item.is_live and item.name != _COLLECTION]
+
+
 def read_live_heartbeat(store: ArtifactStore, name: str) -> Heartbeat | None:
-    """Return the heartbeat of a run, None if the run is not alive."""
+    """Return the heartbeat of a run, or of the collection; None if its process is not alive."""
     heartbeat = Heartbeat.from_json(store.backend.read_if_exists(heartbeat_path(name)))
     return heartbeat if heartbeat is not None and heartbeat.is_live else None
 
@@ -101,25 +119,137 @@ class HeartbeatThread(threading.Thread):
 class ActiveRun:
     """A run of this process, which is alive until the end of its `with` block."""
 
-    def __init__(self, store: ArtifactStore, run_id: str) -> None:
-        """Write nothing before the block begins."""
-        self.store, self.run_id = store, run_id
+    def __init__(
+        self, store: ArtifactStore, run_id: str, *, log: Callable[[str], None] = _LOGGER.warning
+    ) -> None:
+        """Write nothing before the block begins. `log` gets a line if the run has to wait."""
+        self.store, self.run_id, self._log = store, run_id, log
         self.watchers: set[Callable[[], None]] = set()
         """Functions to call after each heartbeat."""
 
         self._thread = HeartbeatThread(self._beat)
 
     def __enter__(self) -> Self:
+        self._wait_for_collection()
         self._beat()
+        while read_live_heartbeat(self.store, _COLLECTION) is not None:
+            self._delete()  # otherwise a collection that waits for runs would wait for this one
+            self._wait_for_collection()
+            self._beat()
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._thread.stop()
+        self._delete()
+
+    def _delete(self) -> None:
         self.store.backend.delete(heartbeat_path(self.run_id))
+
+    def _wait_for_collection(self) -> None:
+        is_logged = False
+        while (collection := read_live_heartbeat(self.store, _COLLECTION)) is not None:
+            if not is_logged:
+                self._log(f"waiting for {collection}, which deletes artifacts")
+                is_logged = True
+            time.sleep(_POLL_SECONDS)
 
     def _beat(self) -> None:
         heartbeat = new_heartbeat(self.run_id)
         self.store.backend.replace(heartbeat_path(self.run_id), heartbeat.to_json())
         for watch in tuple(self.watchers):
             watch()
+
+
+class CollectionLock:
+    """The right to delete: no run is alive, and none starts, until the end of the `with` block.
+
+    It ends with the process, like the heartbeat of a run.
+    """
+
+    def __init__(
+        self,
+        store: ArtifactStore,
+        *,
+        is_patient: bool = False,
+        log: Callable[[str], None] = _LOGGER.warning,
+    ) -> None:
+        """Write nothing before the block begins.
+
+        Args:
+            store: Store to lock.
+            is_patient: Wait until no run is alive, instead of refusing.
+            log: Called with a line if it waits.
+        """
+        self._store, self._is_patient, self._log = store, is_patient, log
+        self._path = heartbeat_path(_COLLECTION)
+        self._heartbeat = new_heartbeat(_COLLECTION)
+        self._lock, self._is_lost = threading.Lock(), False
+        self._thread = HeartbeatThread(self._beat)
+
+    def __enter__(self) -> Self:
+        """Take the lock.
+
+        Raises:
+            StoreBusyError: A run or another collection is alive.
+            ArtifactCorruptError: A heartbeat is corrupt.
+        """
+        is_logged = False
+        while others := self._acquire():
+            names = ", ".join(map(str, others))
+            if not self._is_patient:
+                raise StoreBusyError(
+                    f"store {self._store.root}: expected no active run, got {names}. Wait until it "
+                    "has ended (--wait), or end it"
+                )
+            if not is_logged:
+                self._log(f"waiting for {names}")
+                is_logged = True
+            time.sleep(_POLL_SECONDS)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.stop()
+        self._release()
+
+    def check(self) -> None:
+        """Check that the lock is held; write a heartbeat if the last one is old.
+
+        Raises:
+            StoreBusyError: Another process took the lock while this one was suspended.
+        """
+        if self._heartbeat.silence > HEARTBEAT_SECONDS:
+            self._beat()
+        if self._is_lost:
+            raise StoreBusyError(
+                f"store {self._store.root}: garbage collection stopped, because it had written no "
+                "heartbeat for too long. Run it again"
+            )
+
+    def _acquire(self) -> Sequence[Heartbeat]:
+        """Take the lock and return nothing, or return who uses the store."""
+        stored = self._store.backend.read_if_exists(self._path)
+        collection = read_live_heartbeat(self._store, _COLLECTION)
+        if others := [*([collection] if collection else []), *live_runs(self._store)]:
+            return others
+        self._heartbeat = new_heartbeat(_COLLECTION)
+        if not self._store.backend.compare_and_swap(
+            self._path, self._heartbeat.to_json(), expected=stored
+        ):
+            return self._acquire()  # another collection was faster
+        if runs := live_runs(self._store):  # they started since, and wait
+            self._release()
+        return runs
+
+    def _beat(self) -> None:
+        with self._lock:
+            heartbeat = new_heartbeat(_COLLECTION)
+            is_held = self._store.backend.compare_and_swap(
+                self._path, heartbeat.to_json(), expected=self._heartbeat.to_json()
+            )
+            self._heartbeat, self._is_lost = heartbeat, not is_held
+
+    def _release(self) -> None:
+        if self._store.backend.read_if_exists(self._path) == self._heartbeat.to_json():
+            self._store.backend.delete(self._path)

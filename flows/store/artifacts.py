@@ -227,12 +227,8 @@ class ArtifactStore:
             pointer = parse_record(Pointer, stored, backend=self.backend, path=path)
             manifest = self.read_manifest(pointer.manifest)
             self.check_files(manifest)
-            # Tells garbage collection that the artifact is in use. Fails if it took the pointer.
-            self.backend.touch(path)
         except (ArtifactCorruptError, ArtifactNotFoundError) as error:
             self.quarantine(path, expected=stored, reason=str(error))
-            return None
-        except FileNotFoundError:
             return None
         return self._cache(manifest)
 
@@ -345,7 +341,9 @@ class ArtifactStore:
 
     def delete_ref(self, name: str, *, expected: Pointer) -> None:
         """Delete a ref if it still points to `expected`."""
-        self.delete_if_equal(ref_path(name), Ref(name=name, pointer=expected))
+        path = ref_path(name)
+        if _holds(self.backend.read_if_exists(path), Ref(name=name, pointer=expected)):
+            self.backend.delete(path)
 
     def remove_ref(self, name: str) -> None:
         """Delete a ref.
@@ -359,17 +357,6 @@ class ArtifactStore:
                 f"{self.root}: expected a ref, got {name!r}. `bertloom ref ls` lists the refs"
             )
         self.backend.delete(path)
-
-    def delete_if_equal(self, path: str, record: Record) -> float | None:
-        """Delete the file of a record if it still holds the record.
-
-        Returns:
-            See `StoreBackend.compare_and_delete`.
-        """
-        stored = self.backend.read_if_exists(path)
-        if stored is None or not _holds(stored, record):
-            return None
-        return self.backend.compare_and_delete(path, expected=stored)
 
     # Building
 
@@ -466,9 +453,14 @@ class ArtifactStore:
         return load_records(self.backend, Conflict, _CONFLICTS)
 
     def quarantine(self, path: str, *, expected: bytes, reason: str) -> None:
-        """Move a pointer below `keys/` to quarantine if it still is `expected`, corrupt or not."""
+        """Move a pointer below `keys/` to quarantine if it still is `expected`, corrupt or not.
+
+        Between the comparison and the deletion, another run can replace the pointer. Then its
+        artifact is built again, with equal content.
+        """
         if self.backend.read_if_exists(path) != expected:
             return
+        self.backend.delete(path)
         pointer = Pointer.from_json(expected)
         record = {
             "quarantined_at": now(),
@@ -478,4 +470,3 @@ class ArtifactStore:
         _, stage, _, name = path.removesuffix(".json").split("/")
         copy = f"quarantine/{stage}/{name}-{uuid.uuid4().hex[:8]}.json"
         self.backend.put_if_absent(copy, dump_json(record))
-        self.backend.compare_and_delete(path, expected=expected)

@@ -44,8 +44,8 @@ class Pointer(Record):
     """Path of each manifest of a published corpus, by step label."""
 
     def is_at_home(self, path: str) -> bool:
-        """Return whether the pointer belongs at a path: under its key, or as a tombstone."""
-        return path in (self.path, tombstone_path(self.artifact_id))
+        """Return whether the pointer belongs at a path."""
+        return path == self.path
 
     @property
     def manifests(self) -> tuple[str, ...]:
@@ -111,8 +111,3 @@ def ref_path(name: str) -> str:
 def ref_name(path: str) -> str:
     """Return the name of the ref at a path."""
     return path.removeprefix("refs/").removesuffix(".json")
-
-
-def tombstone_path(artifact_id: str) -> str:
-    """Return the path of the pointer of an artifact that is being deleted."""
-    return f"tombstones/{artifact_id}.json"

@@ -27,7 +27,6 @@ _MODELS: dict[str, type[Located]] = {
     "leases": LeaseRecord,
     "pieces": CacheRecord,
     "refs": Ref,
-    "tombstones": Pointer,
 }
 """Records of which `verify` checks fields and place, by top-level folder."""
 
@@ -128,8 +127,7 @@ def _files_of_runs(store: ArtifactStore, existing: Collection[str]) -> Expected:
     for manifest in store.manifests(path for path in steps if path in existing).values():
         if isinstance(manifest, ArtifactCorruptError) or manifest.cache_key in quarantined:
             continue
-        if f"tombstones/{manifest.artifact_id}.json" not in existing:
-            expected[key_path(manifest.stage, manifest.cache_key)] = REMEDIES["keys"]
+        expected[key_path(manifest.stage, manifest.cache_key)] = REMEDIES["keys"]
     return expected
 
 

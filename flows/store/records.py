@@ -20,7 +20,6 @@ REMEDIES = {
     "active": "delete the file if the run has ended",
     "leases": "delete the file if no run is active",
     "quarantine": "delete the file: it is only information",
-    "tombstones": "check the artifact of this name, then delete the file",
     "pieces": "run `bertloom verify`: it deletes the record, and the item is computed again",
 }
 """Remedy for a corrupt record, by top-level folder."""

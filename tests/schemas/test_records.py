@@ -11,7 +11,7 @@ from support.store_builder import STAGE, file_entry
 
 from flows.reproduction.inputs import InputFile
 from flows.store.artifacts import ArtifactStore
-from flows.store.garbage_collection import collect_garbage
+from flows.store.garbage_collection import find_garbage
 from flows.store.pointers import Pointer, key_path
 from flows.store.runs import StepRecord, read_run
 from model.training.checkpoint_files import TensorFileEntry
@@ -69,10 +69,7 @@ def test_path_order_is_numeric_only_when_numbers_outgrow_their_width() -> None:
         ("refs/a/b.json", lambda store: store.ref("a/b")),
         ("runs/r/run.json", lambda store: read_run(store, "r")),
         (key_path(STAGE, "ab" * 32), lambda store: store.pointer(STAGE, "ab" * 32)),
-        (
-            "tombstones/x.json",
-            lambda store: collect_garbage(store, keep_runs=0, grace_hours=0, dry_run=True),
-        ),
+        ("active/r.json", lambda store: find_garbage(store, keep_runs=0, grace_hours=0)),
         (f"quarantine/conflicts/{STAGE}/x.json", lambda store: store.conflicts()),
         (f"artifacts/{STAGE}/x/manifest.json", None),
     ],

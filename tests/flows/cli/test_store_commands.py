@@ -135,6 +135,17 @@ def test_gc_deletes_with_option_only(cli: Cli, store: ArtifactStore) -> None:
     assert store.lookup(STAGE, unused.cache_key) is None
 
 
+def test_gc_refuses_while_a_run_is_active(cli: Cli, store: ArtifactStore) -> None:
+    unused = published(store)
+    options = ("gc", "--delete", "--grace-period", "0")
+    with ActiveRun(store, "a-run"):
+        assert cli(*options).code == 1
+        assert "a-run" in cli("gc").out
+        assert store.lookup(STAGE, unused.cache_key) is not None
+    assert cli(*options, "--wait").code == 0
+    assert store.lookup(STAGE, unused.cache_key) is None
+
+
 def test_verify_quarantines_artifact_with_flipped_bit(cli: Cli, store: ArtifactStore) -> None:
     manifest = published(store)
     add_cards(store)

@@ -30,7 +30,7 @@ from flows.cards.cards import has_card
 from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
 from flows.store.leases import LeaseRecord, lease_path
-from flows.store.pointers import pointer_to, tombstone_path
+from flows.store.pointers import pointer_to
 from flows.store.record_checks import check_records
 from flows.store.verification import verify
 from model.finetune import finetune
@@ -90,7 +90,6 @@ def full_store(tmp_path_factory: pytest.TempPathFactory) -> ArtifactStore:
     quarantined = published(store, "quarantined", spec={"seed": 9})
     pointer = store.pointer(quarantined.stage, quarantined.cache_key) or pointer
     store.quarantine(pointer.path, expected=pointer.to_json(), reason="a test")
-    store.backend.replace(tombstone_path(pointer.artifact_id), pointer.to_json())
     lease = LeaseRecord(run_id="r", token="t")
     store.backend.replace(lease_path("build-tokens", "0" * 64), lease.to_json())
     write_heartbeat(store, "r", pid=MISSING_PID)
@@ -143,7 +142,6 @@ _UNNOTICED = {
     "active json",
     "quarantine json",
     "quarantine conflicts json",
-    "tombstones json",
     "reports json",
     "reports figures json",
 }
