@@ -29,8 +29,8 @@ from flows.run.stages import summarize
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunRecord, read_run
 from pipelines.io.raw_files import expand_paths, filesystem, open_file
-from schemas.checksummed import dump_json, load_json
 from schemas.errors import ArtifactNotFoundError, ConfigError, InputError, StoreError
+from schemas.json_files import dump_json, load_json
 from schemas.manifest import Manifest, RawInput
 from schemas.recipe import Recipe
 

@@ -5,5 +5,5 @@
 - `backend`: put-if-absent and compare-and-swap on disk, in memory, on S3 and GCS.
 - `activity`, `leases`, `runs`, `process_identity`: which runs are alive, and what they build.
 - `gc_roots`, `garbage_collection`: what is retained, and deletion of the rest.
-- `verification`, `record_checks`, `records`, `work_items`: integrity checks.
+- `verification`, `records`, `work_items`: integrity checks.
 """

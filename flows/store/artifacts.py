@@ -24,7 +24,6 @@ from flows.store.pointers import (
     ref_path,
 )
 from flows.store.records import Record, load_records, parse_record, read_record, read_records
-from schemas.checksummed import dump_json, load_json
 from schemas.errors import (
     ArtifactCorruptError,
     ArtifactNotFoundError,
@@ -32,9 +31,10 @@ from schemas.errors import (
     RefConflictError,
     StoreError,
 )
+from schemas.json_files import dump_json, load_json
 from schemas.manifest import FileEntry, InputRef, Manifest
 
-_FORMAT = {"layout": 4, "digest": "sha256"}
+_FORMAT = {"layout": 5, "digest": "sha256"}
 
 CARD = "README.md"
 """Name of the card in an artifact's folder."""
@@ -226,6 +226,9 @@ class ArtifactStore:
         try:
             pointer = parse_record(Pointer, stored, backend=self.backend, path=path)
             manifest = self.read_manifest(pointer.manifest)
+            if manifest.cache_key != cache_key:
+                url = self.url(pointer.manifest)
+                raise ArtifactCorruptError(f"{url}: expected cache key {cache_key}")
             self.check_files(manifest)
         except (ArtifactCorruptError, ArtifactNotFoundError) as error:
             self.quarantine(path, expected=stored, reason=str(error))
@@ -445,12 +448,9 @@ class ArtifactStore:
         )
 
     def conflicts(self) -> dict[str, Conflict]:
-        """Return the recorded conflicts, by path of the record.
-
-        Raises:
-            ArtifactCorruptError: A record is corrupt.
-        """
-        return load_records(self.backend, Conflict, _CONFLICTS)
+        """Return the recorded conflicts that can be read, by path of the record."""
+        records = read_records(self.backend, Conflict, self.backend.names(_CONFLICTS))
+        return {path: item for path, item in records.items() if isinstance(item, Conflict)}
 
     def quarantine(self, path: str, *, expected: bytes, reason: str) -> None:
         """Move a pointer below `keys/` to quarantine if it still is `expected`, corrupt or not.

@@ -43,10 +43,6 @@ class Pointer(Record):
     parts: dict[str, RelativePath] = Field(default_factory=dict)
     """Path of each manifest of a published corpus, by step label."""
 
-    def is_at_home(self, path: str) -> bool:
-        """Return whether the pointer belongs at a path."""
-        return path == self.path
-
     @property
     def manifests(self) -> tuple[str, ...]:
         """Paths of all manifests that it points to."""
@@ -71,10 +67,6 @@ class Ref(Record):
 
     name: str
     pointer: Pointer
-
-    def is_at_home(self, path: str) -> bool:
-        """Return whether the ref belongs at a path."""
-        return path == ref_path(self.name)
 
 
 def pointer_to(manifest: Manifest) -> Pointer:

@@ -97,10 +97,6 @@ class RunRecord(ProcessIdentity):
 
     jobs: tuple[JobRecord, ...] = ()
 
-    def is_at_home(self, path: str) -> bool:
-        """Return whether the record belongs at a path."""
-        return path == record_path(self.run_id)
-
     @property
     def recipe_name(self) -> str:
         """Name of the recipe."""

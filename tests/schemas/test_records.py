@@ -16,7 +16,6 @@ from flows.store.pointers import Pointer, key_path
 from flows.store.runs import StepRecord, read_run
 from model.training.checkpoint_files import TensorFileEntry
 from pipelines.beam.item_cache import CacheRecord
-from schemas.checksummed import dump_json
 from schemas.errors import ArtifactCorruptError, FingerprintError
 from schemas.fingerprint import (
     canonical_json,
@@ -24,6 +23,7 @@ from schemas.fingerprint import (
     fingerprint,
     logical_digest,
 )
+from schemas.json_files import dump_json
 from schemas.manifest import FileEntry, InputRef, Manifest, path_order
 
 PATHS = [
@@ -70,7 +70,6 @@ def test_path_order_is_numeric_only_when_numbers_outgrow_their_width() -> None:
         ("runs/r/run.json", lambda store: read_run(store, "r")),
         (key_path(STAGE, "ab" * 32), lambda store: store.pointer(STAGE, "ab" * 32)),
         ("active/r.json", lambda store: find_garbage(store, keep_runs=0, grace_hours=0)),
-        (f"quarantine/conflicts/{STAGE}/x.json", lambda store: store.conflicts()),
         (f"artifacts/{STAGE}/x/manifest.json", None),
     ],
 )

@@ -22,8 +22,8 @@ from flows.store.process_identity import this_process
 from pipelines.io.files import write_text_file
 from pipelines.io.shards import ShardWriter
 from schemas.arrow import tokens_schema
-from schemas.checksummed import dump_json, dump_page
 from schemas.fingerprint import cache_key, content_digest, logical_digest
+from schemas.json_files import dump_json
 from schemas.manifest import Environment, FileEntry, Manifest, ProducedBy, StageInput
 
 STAGE = "build-tokens"
@@ -138,7 +138,7 @@ def add_cards(store: ArtifactStore) -> None:
     for pointer in store.pointers():
         manifest = store.read_manifest(pointer.manifest)
         if has_card(manifest):
-            store.backend.put_if_absent(card_path(manifest), dump_page(b"card"))
+            store.backend.put_if_absent(card_path(manifest), b"card")
 
 
 def file_of(store: ArtifactStore, manifest: Manifest) -> str:

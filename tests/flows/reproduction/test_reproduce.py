@@ -20,8 +20,8 @@ from flows.recipes.packaged import describe_recipe
 from flows.reproduction.check_bundle import run_bundle
 from flows.reproduction.inputs import ROOT, resolve_inputs
 from flows.reproduction.write_bundle import EXPECTED_FILE, read_expected, reduce_recipe
-from schemas.checksummed import dump_json
 from schemas.errors import ConfigError, InputError
+from schemas.json_files import dump_json
 from schemas.manifest import RawInput
 
 TARGET = "tiny/build-instances.length-32"

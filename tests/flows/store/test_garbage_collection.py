@@ -30,8 +30,8 @@ from flows.store.gc_roots import StoreScan
 from flows.store.pointers import pointer_to
 from flows.store.verification import verify
 from pipelines.io.files import write_text_file
-from schemas.checksummed import dump_json
 from schemas.errors import ArtifactCorruptError, StoreBusyError
+from schemas.json_files import dump_json
 from schemas.manifest import Manifest
 
 RUN = "20260101t000000-aa"
