@@ -45,7 +45,7 @@ COMMANDS = {
     "ref": "Name artifacts, which gc then keeps.",
     "gc": "Delete unreferenced artifacts.",
     "verify": "Verify artifact checksums.",
-    "doctor": "Check the store, versions, telemetry, disk and clock.",
+    "doctor": "Check versions, and the writes, clock and space of a store.",
     "lineage": "Show upstream or downstream lineage.",
     "trace": "Show the source documents of a row of a shard.",
     "diff": "Compare two artifacts, or two runs.",
