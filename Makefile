@@ -2,6 +2,7 @@
 # slow: those that take minutes.   check: ruff and mypy.   bench: the benchmarks.
 # pythons: the same bytes on each supported Python.   docs: the site of docs/, into build/site.
 # engines: the same bytes on a real Flink and a real Spark.   failures: both, and stores, harmed.
+# gpu-kit: what a GPU machine without network needs, into build/gpu-kit.
 # setup: what a run needs.   setup-dev: the rest of the lock.   lock: make requirements.lock anew.
 
 # The newest of these that is there and runs; PYTHON=... names another.
@@ -21,7 +22,7 @@ SIZE := $(if $(filter cuda,$(TORCH)),3.0,0.4)
 READY := $(VENV)/.ready-$(TORCH)
 READY_DEV := $(VENV)/.ready-dev-$(TORCH)
 
-.PHONY: run test slow pythons engines setup-engines failures check bench docs setup setup-dev lock clean
+.PHONY: run test slow pythons engines setup-engines failures check bench docs gpu-kit setup setup-dev lock clean
 
 setup: $(READY)
 setup-dev: $(READY_DEV)
@@ -139,6 +140,10 @@ docs: setup-dev
 	$(BIN)/python docs/site/reference.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	@echo "build/site/index.html; with search: python -m http.server --directory build/site"
+
+# Wheels and the data of a small training; BERTLOOM_DATA names the raw data. See docs/gpu.md.
+gpu-kit: setup
+	$(BIN)/python -m deploy.gpu.kit
 
 # A throw-away environment, so that nothing installed by hand gets into the lock. Which build of
 # torch is taken (CPU or CUDA) is the installing machine's affair, so its tag is cut off, and what

@@ -1,44 +1,70 @@
-"""BERT_BASE and BERT_LARGE on a GPU: tokens per second, utilization, memory, losses.
+"""BERT_BASE and BERT_LARGE on a GPU, next to transformers: speed, utilization, memory, losses.
 
-    python -m benchmarks.bench_gpu [--device cuda] [--presets base large] [--lengths 128 512]
-                                   [--precisions bf16] [--modes eager compiled] [--steps 200]
-                                   [--max-seconds 60] [--micro-batch-tokens 32768] [--no-peer]
-                                   [--json FILE]
+    python -m benchmarks.bench_gpu [--device cuda] [--presets base large] [--lengths N ...]
+                                   [--precisions bf16] [--modes eager compiled] [--steps 50]
+                                   [--max-seconds 6] [--micro-batch-tokens 32768]
+                                   [--peak-tflops X] [--peer layers|model|none] [--json FILE]
 
     python -m benchmarks.bench_gpu --device cpu --presets tiny --steps 3 --micro-batch-tokens 1024
 
-No GPU has run it yet. Each case trains a new model with `model.training.loop.Trainer` on one batch
-of full, packed instances with dropout 0.1, gradients clipped to a global norm of 1 and AdamW; only
-data, logs and checkpoints are missing. Warm-up steps, in which kernels are selected and code is
-compiled, are not timed. The peer, in the same run, is `transformers`' BertForPreTraining with
-`AdamW(fused=True)` on the same instances (its default attention, not compiled).
+By default it measures BASE at lengths 128 and 512 and LARGE at 512. Every second instance has the
+maximum length; the others are shorter, so that 78 % of a padded batch are tokens. Without a GPU it
+measures nothing unless --device cpu is given.
 
-* utilization: FLOPs of the model's matrix products divided by the peak that the card's maker
-  publishes; none for an unknown card;
-* memory: peak of allocated tensors; on a CPU, peak of the whole process;
-* loss: of four instances without dropout, from equal new weights on both sides, on this device and
-  on the CPU in fp32.
+* bertloom: steps of `model.training.loop.Trainer` on one packed batch in pinned memory, with
+  dropout 0.1, gradients clipped to a global norm of 1 and AdamW. Only data, logs and checkpoints
+  are missing.
+* transformers: `BertForPreTraining` with scaled_dot_product_attention on the same instances in
+  padded rows, with the same dropout, clipping, and `AdamW(fused=True)`. `--peer layers` compiles
+  each layer and the heads, like bertloom, which takes seconds; `--peer model` compiles the whole
+  model, which takes minutes for LARGE. It is measured once per preset, length and precision,
+  compiled unless --modes is eager.
 
-A case that exceeds the memory is reported and skipped. Each timing ends after `--max-seconds`, so a
-case takes a few minutes with its compilation. Without a GPU the benchmark measures nothing unless
---device cpu is given.
+Each side runs warm-up steps, in which it compiles, then steps until --steps or --max-seconds. The
+initial weights are drawn once per preset. A case that fails is reported with its reason, and the
+others run. The exit code is then 1, unless the only reason is memory.
+
+Utilization is model FLOPs per second divided by the peak in the data sheet of the card
+(`model.monitoring.throughput`: H200, H100, A100 and others), or by --peak-tflops. Model FLOPs are
+those of the real tokens for both sides. The printed ratios compare tokens per second without
+padding, and positions per second with padding. The second ratio excludes the gain of packing.
+
+Loss: of four instances without dropout, by the initial weights, on the device in the precision and
+mode of the case, and on the CPU in fp32.
+
+Records
+    `--json FILE` writes one JSON object per line, one per side and case, with the fields of
+    `Measurement`. Every line has all fields; null means "not known" or "not measured". The line of
+    the peer has the same `preset`, `length` and `precision` as the lines it is compared with.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
+import functools
 import gc
-import itertools
 import json
+import sys
 import time
-from collections.abc import Callable, Generator
+import traceback
+from collections.abc import Generator, Iterator
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
-from benchmarks.bench_pretraining import VOCAB, batch_of, peer_steps, precision
+from benchmarks.bench_pretraining import (
+    VOCAB,
+    batch_of,
+    peer_inputs,
+    peer_model,
+    peer_step,
+    precision,
+)
 from model.data.batches import LoaderState, PretrainingBatch, StepBatch
 from model.encoder.heads import BertForPretraining
 from model.launch.distributed import ProcessGroup, choose_device, choose_precision, device_name
@@ -57,41 +83,147 @@ from model.training.loop import StepMetrics, Trainer, compile_blocks
 from pipelines.seeds import key_for
 from schemas.model_configs import PRESETS, ModelConfig, PretrainConfig
 
+Side = Literal["bertloom", "transformers"]
+PeerMode = Literal["layers", "model", "none"]
+
+DEFAULT_LENGTHS = {"large": (512,)}
+OTHER_LENGTHS = (128, 512)
 CHECKED = 4  # instances whose loss is compared with the CPU's
 WARMUP = 3
+FORMULA = (
+    "utilization = 3 x FLOPs of the forward matrix products / (seconds x peak); "
+    "forward = L x (2 T (4 H^2 + 2 H F) + 4 H sum(n^2)) + 2 P (H^2 + H V) + 2 B (H^2 + 2 H)"
+)
 
 
 class Case(NamedTuple):
-    """One row of the table."""
+    """Settings that one record measures."""
 
+    side: Side
     preset: str
     length: int
-    precision: str
-    mode: str
+    precision: Literal["bf16", "fp32"]
+    mode: Literal["eager", "compiled"]
 
     @property
     def is_bf16(self) -> bool:
         return self.precision == "bf16"
 
-
-class Speed(NamedTuple):
-    """Measurements of a series of steps."""
-
-    tokens_per_second: float
-    utilization: float | None
-    memory_bytes: int
+    @property
+    def config(self) -> ModelConfig:
+        """Shape of the model."""
+        return ModelConfig.model_validate({"preset": self.preset})
 
 
-def new_model(preset: str) -> BertForPretraining:
-    """The model with new weights, the same each time."""
-    config = ModelConfig.model_validate({"preset": preset})
-    return BertForPretraining(config, vocab_size=VOCAB)
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """One line of `--json`."""
+
+    side: Side
+    """Library that trained: `bertloom` (packed) or `transformers` (padded)."""
+
+    preset: str
+    """Name of the shape in `schemas.model_configs.PRESETS`, such as `base`."""
+
+    length: int
+    """Maximum number of tokens of an instance; width of the peer's rows."""
+
+    precision: Literal["bf16", "fp32"]
+    """Precision of autocast."""
+
+    mode: Literal["eager", "compiled"]
+    """Execution of the model: `compiled` uses torch.compile."""
+
+    compiled: Literal["layers", "model"] | None
+    """Part that torch.compile compiles: each layer, or the whole model; null in eager mode."""
+
+    instances: int
+    """Number of instances of a step."""
+
+    tokens: int
+    """Number of tokens of a step, without padding."""
+
+    positions: int
+    """Number of tokens of a step, with padding; equals `tokens` if packed."""
+
+    seconds: float
+    """Duration of the whole case: initial weights, compilation, warm-up, timed steps, losses."""
+
+    steps: int | None = None
+    """Number of timed steps."""
+
+    step_seconds: float | None = None
+    """Mean duration of a timed step."""
+
+    tokens_per_second: float | None = None
+    """`tokens` / `step_seconds`."""
+
+    positions_per_second: float | None = None
+    """`positions` / `step_seconds`."""
+
+    utilization: float | None = None
+    """Model-FLOP utilization, 0 to 1; null if the peak is not known."""
+
+    memory_bytes: int | None = None
+    """Peak of allocated tensors; on a CPU, peak of the whole process so far."""
+
+    loss: float | None = None
+    """Loss on the device; null for the peer."""
+
+    cpu_loss: float | None = None
+    """Loss of the same weights and instances on the CPU in fp32; null for the peer."""
+
+    problem: str | None = None
+    """Reason why the case has no figures."""
+
+    device: str
+    """Name of the card, or `cpu`."""
+
+    peak_tflops: float | None
+    """Peak of the card in 10^12 FLOPs per second."""
+
+    torch: str
+    """Version of torch."""
+
+    transformers: str | None
+    """Version of transformers; null if the peer was not measured."""
 
 
-def full_batch(length: int, *, tokens: int) -> PretrainingBatch:
-    """Return the full instances that fit the given number of tokens, at least one."""
-    count = max(1, tokens // length)
-    return batch_of(np.full(count, length, np.int64), padded_length=None)
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Options that all cases share."""
+
+    device: torch.device
+    steps: int
+    max_seconds: float
+    micro_batch_tokens: int
+    peer: PeerMode
+    peaks: dict[str, Peak | None]
+    """Peak of the device by precision."""
+
+
+@functools.lru_cache(maxsize=1)
+def initial_model(preset: str) -> BertForPretraining:
+    """Return a model with new weights on the CPU, drawn once per preset. Do not change it."""
+    return BertForPretraining(ModelConfig.model_validate({"preset": preset}), vocab_size=VOCAB)
+
+
+def new_model(preset: str, *, device: torch.device) -> BertForPretraining:
+    """Return a model with the initial weights on a device."""
+    return copy.deepcopy(initial_model(preset)).to(device)
+
+
+def mixed_lengths(longest: int, *, tokens: int) -> npt.NDArray[np.int64]:
+    """Return lengths of instances with about this number of tokens in all.
+
+    Every second one has the maximum length; the others are spread evenly from an eighth of it.
+    """
+    shortest = longest / 8
+    pairs = max(1, round(tokens / (longest + (shortest + longest) / 2)))
+    short = shortest + (longest - shortest) * (np.arange(pairs) + 0.5) / pairs
+    lengths = np.full(2 * pairs, longest, np.int64)
+    lengths[1::2] = short.round()
+    return lengths
 
 
 class Timer:
@@ -120,6 +252,12 @@ class Timer:
         self.elapsed = time.perf_counter() - self._started
 
 
+def wait_for(device: torch.device) -> None:
+    """Wait until the device has finished its queued work."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
 class CaseTraining(PretrainingModule):
     """Pretraining on the same batch in every step, without logs and checkpoints."""
 
@@ -140,12 +278,12 @@ class CaseTraining(PretrainingModule):
         )
         self.checkpoint_config = self.config.checkpoints
         self.is_bf16, self.is_compiled = case.is_bf16, self.config.compile
-        self.model = new_model(case.preset).to(device)
+        self.model = new_model(case.preset, device=device)
         self.optimizer = build_optimizer(self.model.named_parameters(), self.config.optimizer)
         predictions, pairs = len(batch.masked_ids), len(batch.tokens.lengths)
         tokens = int(batch.tokens.lengths.sum())
         if device.type == "cuda":
-            batch = pinned(batch)
+            batch = batch.pin_memory()  # as the loader does
         self.batch = StepBatch((batch,), predictions, pairs, pairs, tokens, LoaderState())
         self._done = 0
 
@@ -185,19 +323,11 @@ class CaseTraining(PretrainingModule):
         pass
 
 
-def pinned(batch: PretrainingBatch) -> PretrainingBatch:
-    """Return the batch in pinned memory, as the loader does."""
-
-    def pin(part: Any) -> dict[str, Any]:
-        fields = part._asdict().items()
-        return {name: v.pin_memory() for name, v in fields if isinstance(v, torch.Tensor)}
-
-    return batch._replace(tokens=batch.tokens._replace(**pin(batch.tokens)), **pin(batch))
-
-
-def run_ours(case: Case, batch: PretrainingBatch, *, device: torch.device, timer: Timer) -> None:
+def run_bertloom(
+    case: Case, batch: PretrainingBatch, *, device: torch.device, timer: Timer
+) -> None:
     """Run the trainer's steps."""
-    choose_precision("bf16" if case.is_bf16 else "fp32", device)
+    choose_precision(case.precision, device)
     training = CaseTraining(case, batch, device=device, timer=timer)
     Trainer(
         training,
@@ -207,155 +337,243 @@ def run_ours(case: Case, batch: PretrainingBatch, *, device: torch.device, timer
     ).run()
 
 
-def run_peer(case: Case, batch: PretrainingBatch, *, device: torch.device, timer: Timer) -> None:
-    """Run the peer's steps."""
-    padded = batch_of(batch.tokens.lengths, padded_length=case.length)
-    steps = peer_steps(case.preset, padded, bf16=case.is_bf16, device=device.type)
-    for _ in timer:
-        steps["peer, fused"]()
-
-
-def measure(
-    run: Callable[..., None],
+def run_peer(
     case: Case,
     batch: PretrainingBatch,
     *,
-    steps: int,
-    max_seconds: float,
     device: torch.device,
-    peak: Peak | None,
-) -> Speed:
-    """Time one side's steps after the warm-up."""
+    timer: Timer,
+    compiled: Literal["layers", "model"] | None,
+) -> None:
+    """Run the peer's steps."""
+    choose_precision(case.precision, device)
+    model = peer_model(case.preset, device=device.type)
+    if compiled is not None:
+        for part in [model] if compiled == "model" else [*model.bert.encoder.layer, model.cls]:
+            part.compile()
+    inputs = peer_inputs(batch, device=device.type)
+    step = peer_step(model, inputs, fused=True, bf16=case.is_bf16, device=device.type)
+    for _ in timer:
+        step()
+
+
+def measure(case: Case, settings: Settings) -> Measurement:
+    """Return all figures of one case, or why it has none."""
+    began = time.perf_counter()
+    torch.compiler.reset()
+    gc.collect()  # a model of the case before may be in a reference cycle
+    lengths = mixed_lengths(case.length, tokens=settings.micro_batch_tokens)
+    is_padded = case.side == "transformers"
+    batch = batch_of(lengths, padded_length=case.length if is_padded else None)
+    peak = settings.peaks[case.precision]
+    measurement = Measurement(
+        **case._asdict(),
+        compiled=compiled_part(case, settings),
+        instances=len(lengths),
+        tokens=int(lengths.sum()),
+        positions=len(batch.tokens.input_ids),
+        seconds=0.0,
+        device=device_name(settings.device),
+        peak_tflops=None if peak is None else peak.flops / 1e12,
+        torch=torch.__version__,
+        transformers=None if settings.peer == "none" else transformers_version(),
+    )
+    try:
+        measurement = add_speed(measurement, case, batch, settings=settings)
+        if case.side == "bertloom":
+            loss, cpu_loss = losses(case, device=settings.device)
+            measurement = replace(measurement, loss=loss, cpu_loss=cpu_loss)
+    except torch.OutOfMemoryError:
+        measurement = replace(measurement, problem="out of memory: lower --micro-batch-tokens")
+    except Exception as error:  # a short loan of a GPU must give the other figures
+        traceback.print_exc()
+        measurement = replace(measurement, problem=f"{type(error).__name__}: {error}")
+    return replace(measurement, seconds=time.perf_counter() - began)
+
+
+def compiled_part(case: Case, settings: Settings) -> Literal["layers", "model"] | None:
+    """Return what of the case's model is compiled."""
+    if case.mode == "eager":
+        return None
+    return "model" if case.side == "transformers" and settings.peer == "model" else "layers"
+
+
+def add_speed(
+    measurement: Measurement, case: Case, batch: PretrainingBatch, *, settings: Settings
+) -> Measurement:
+    """Time the steps of one side after the warm-up."""
+    device = settings.device
     if device.type == "cuda":
+        torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
-    timer = Timer(steps=steps, seconds=max_seconds, device=device)
-    run(case, batch, device=device, timer=timer)
+    timer = Timer(steps=settings.steps, seconds=settings.max_seconds, device=device)
+    if case.side == "bertloom":
+        run_bertloom(case, batch, device=device, timer=timer)
+    else:
+        compiled = measurement.compiled
+        run_peer(case, batch, device=device, timer=timer, compiled=compiled)
     timer.stop()
-    flops = batch_flops(new_config(case), vocab_size=VOCAB, batches=[batch]) * timer.steps
-    return Speed(
-        tokens_per_second=int(batch.tokens.lengths.sum()) * timer.steps / timer.elapsed,
-        utilization=model_flops_utilization(flops, seconds=timer.elapsed, processes=1, peak=peak),
+    flops = batch_flops(case.config, vocab_size=VOCAB, batches=[batch]) * timer.steps
+    return replace(
+        measurement,
+        steps=timer.steps,
+        step_seconds=timer.elapsed / timer.steps,
+        tokens_per_second=measurement.tokens * timer.steps / timer.elapsed,
+        positions_per_second=measurement.positions * timer.steps / timer.elapsed,
+        utilization=model_flops_utilization(
+            flops, seconds=timer.elapsed, processes=1, peak=settings.peaks[case.precision]
+        ),
         memory_bytes=peak_memory(device),
     )
 
 
-def new_config(case: Case) -> ModelConfig:
-    """The shape of a case's model."""
-    return ModelConfig.model_validate({"preset": case.preset})
-
-
-def wait_for(device: torch.device) -> None:
-    """Wait until the device has finished its queued work."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
 def losses(case: Case, *, device: torch.device) -> tuple[float, float]:
-    """Loss of some instances by new weights: on the device in the case's precision and mode, and
-    on the CPU in fp32."""
-    batch = full_batch(case.length, tokens=CHECKED * case.length)
-    model = new_model(case.preset).eval()
-    counts = len(batch.masked_ids), len(batch.tokens.lengths)
-    with torch.inference_mode():
-        on_cpu = float(model(batch, *counts).loss)
+    """Return the loss of some instances by the initial weights: on the device in the precision and
+    mode of the case, and on the CPU in fp32."""
+    batch, counts = checked_batch(case.length)
+    model = new_model(case.preset, device=device).eval()
     if case.mode == "compiled":
         compile_blocks(model)
     with torch.no_grad(), precision(bf16=case.is_bf16, device=device.type):
-        here = float(model.to(device)(batch.to(device), *counts).loss)
-    return here, on_cpu
+        loss = float(model(batch.to(device), *counts).loss)
+    return loss, cpu_loss(case.preset, case.length)
 
 
-def run_case(
-    case: Case,
-    *,
-    device: torch.device,
-    tokens: int,
-    steps: int,
-    max_seconds: float,
-    peak: Peak | None,
-    peer: bool,
-) -> dict[str, Any]:
-    """All figures of one case, or that it did not fit the memory."""
-    torch.compiler.reset()
-    gc.collect()  # the case before, whose model may be held by a circle of references
-    found: dict[str, Any] = case._asdict()
-    batch = full_batch(case.length, tokens=tokens)
-    given: dict[str, Any] = {
-        "steps": steps,
-        "max_seconds": max_seconds,
-        "device": device,
-        "peak": peak,
-    }
-    try:
-        found |= measure(run_ours, case, batch, **given)._asdict()
-        if peer and case.mode == "eager":
-            theirs = measure(run_peer, case, batch, **given)
-            found |= {f"peer_{name}": value for name, value in theirs._asdict().items()}
-        found["loss"], found["cpu_loss"] = losses(case, device=device)
-    except torch.OutOfMemoryError:
-        found["problem"] = "does not fit the memory: lower --micro-batch-tokens"
-    return found
+@functools.lru_cache(maxsize=1)
+def cpu_loss(preset: str, length: int) -> float:
+    """Return the loss of the checked instances on the CPU in fp32."""
+    batch, counts = checked_batch(length)
+    model = new_model(preset, device=torch.device("cpu")).eval()
+    with torch.inference_mode():
+        return float(model(batch, *counts).loss)
 
 
-def line(found: dict[str, Any]) -> str:
-    """A row for the console."""
-    text = f"{found['preset']:>6} {found['length']:>4} {found['precision']} {found['mode']:<8}"
-    for side in ("", "peer_"):
-        if (speed := found.get(f"{side}tokens_per_second")) is not None:
-            used = found[f"{side}utilization"]
-            share = "     -" if used is None else f"{used:6.1%}"
-            memory = found[f"{side}memory_bytes"] / 2**30
-            text += f" {speed:11,.0f} tokens/s {share} {memory:6.1f} GiB{' peer' if side else ''}"
-    if "loss" in found:
-        text += f"   loss {found['loss']:.4f}, CPU {found['cpu_loss']:.4f}"
-    return f"{text}   {found['problem']}" if "problem" in found else text
+def checked_batch(length: int) -> tuple[PretrainingBatch, tuple[int, int]]:
+    """Return the instances whose loss is compared, and their numbers of predictions and pairs."""
+    lengths = np.full(CHECKED, length, np.int64)
+    lengths[-1] = length // 2
+    batch = batch_of(lengths, padded_length=None)
+    return batch, (len(batch.masked_ids), len(lengths))
 
 
-def main() -> None:
+@functools.cache
+def transformers_version() -> str:
+    import transformers
+
+    return str(transformers.__version__)
+
+
+def list_cases(arguments: argparse.Namespace) -> Iterator[Case]:
+    """Yield the cases in order, presets outermost; a peer's case follows those of bertloom."""
+    for preset in arguments.presets:
+        for length in arguments.lengths or DEFAULT_LENGTHS.get(preset, OTHER_LENGTHS):
+            for name in arguments.precisions:
+                for mode in arguments.modes:
+                    yield Case("bertloom", preset, length, name, mode)
+                if arguments.peer != "none":
+                    mode = "compiled" if "compiled" in arguments.modes else "eager"
+                    yield Case("transformers", preset, length, name, mode)
+
+
+def format_line(row: Measurement) -> str:
+    """Return a line for the console."""
+    text = f"{row.side:12} {row.preset:>6} {row.length:>4} {row.precision} {row.mode:<8}"
+    if row.tokens_per_second is not None and row.memory_bytes is not None:
+        share = "     -" if row.utilization is None else f"{row.utilization:6.1%}"
+        text += f" {row.tokens_per_second:11,.0f} tokens/s {row.positions_per_second:11,.0f}"
+        text += f" with padding {share} {row.memory_bytes / 2**30:6.1f} GiB"
+    if row.loss is not None:
+        text += f"   loss {row.loss:.4f}, CPU {row.cpu_loss:.4f}"
+    text += f"   {row.seconds:.0f} s in all"
+    return f"{text}   {row.problem}" if row.problem else text
+
+
+def format_ratios(peer: Measurement, rows: list[Measurement]) -> Iterator[str]:
+    """Yield how many times as fast as the peer each of our lines of the same instances is."""
+    for row in rows:
+        is_same = (row.preset, row.length, row.precision) == (
+            peer.preset,
+            peer.length,
+            peer.precision,
+        )
+        if row.side != "bertloom" or not is_same or not row.step_seconds or not peer.step_seconds:
+            continue
+        tokens = peer.step_seconds / row.step_seconds
+        positions = tokens * row.positions / peer.positions
+        yield (
+            f"  {row.mode} bertloom / {peer.mode} transformers: "
+            f"x{tokens:.2f} in tokens, x{positions:.2f} in positions with padding"
+        )
+
+
+def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
     parser.add_argument("--presets", nargs="+", choices=[*PRESETS], default=["base", "large"])
-    parser.add_argument("--lengths", nargs="+", type=int, default=[128, 512])
+    parser.add_argument(
+        "--lengths", nargs="+", type=int, help="default: 128 and 512, for large only 512"
+    )
     parser.add_argument("--precisions", nargs="+", choices=["bf16", "fp32"], default=["bf16"])
     parser.add_argument(
         "--modes", nargs="+", choices=["eager", "compiled"], default=["eager", "compiled"]
     )
-    parser.add_argument("--steps", type=int, default=200)
-    parser.add_argument("--max-seconds", type=float, default=60.0, help="limit of each timing")
+    parser.add_argument("--steps", type=int, default=50, help="timed steps of a case")
+    parser.add_argument("--max-seconds", type=float, default=6.0, help="limit of the timed steps")
     parser.add_argument("--micro-batch-tokens", type=int, default=32_768)
-    parser.add_argument("--no-peer", action="store_true", help="leave transformers out")
-    parser.add_argument("--json", type=Path, help="write a line of JSON a case to this file too")
-    arguments = parser.parse_args()
+    parser.add_argument("--peak-tflops", type=float, help="peak of the card in any precision")
+    parser.add_argument(
+        "--peer",
+        choices=["layers", "model", "none"],
+        default="layers",
+        help="what of transformers to compile, or none to leave it out",
+    )
+    parser.add_argument("--json", type=Path, help="also write a JSON object per line to this file")
+    return parser.parse_args()
+
+
+def find_peak(
+    device: torch.device, name: Literal["bf16", "fp32"], tflops: float | None
+) -> Peak | None:
+    """Return the given peak, or that of the data sheet."""
+    if tflops is None:
+        return peak_flops(device, precision=name)
+    return Peak(tflops * 1e12, device_name(device), name)
+
+
+def main() -> int:
+    arguments = parse_arguments()
     device = choose_device(arguments.device)
     if arguments.device == "auto" and device.type == "cpu":
         print("no GPU here: nothing was measured. To try this: --device cpu --presets tiny")
-        return
-    peaks = {name: peak_flops(device, precision=name) for name in arguments.precisions}
-    print(f"torch {torch.__version__}, {device_name(device)}", flush=True)
-    for name, peak in peaks.items():
+        return 0
+    settings = Settings(
+        device=device,
+        steps=arguments.steps,
+        max_seconds=arguments.max_seconds,
+        micro_batch_tokens=arguments.micro_batch_tokens,
+        peer=arguments.peer,
+        peaks={
+            name: find_peak(device, name, arguments.peak_tflops) for name in arguments.precisions
+        },
+    )
+    print(f"torch {torch.__version__}, {device_name(device)}\n{FORMULA}")
+    for name, peak in settings.peaks.items():
         if peak is not None:
-            print(f"peak {name}: {peak.flops / 1e12:.3g} TFLOP/s in {peak.format}, data sheet")
-    rows = []
-    for each in itertools.product(
-        arguments.presets, arguments.lengths, arguments.precisions, arguments.modes
-    ):
-        case = Case(*each)
-        found = run_case(
-            case,
-            device=device,
-            tokens=arguments.micro_batch_tokens,
-            steps=arguments.steps,
-            max_seconds=arguments.max_seconds,
-            peak=peaks[case.precision],
-            peer=not arguments.no_peer,
-        )
-        rows.append(found | {"device": device_name(device), "torch": torch.__version__})
-        print(line(found), flush=True)
+            print(f"peak {name}: {peak.flops / 1e12:.4g} TFLOP/s in {peak.format}")
+    rows: list[Measurement] = []
+    if arguments.json:
+        arguments.json.write_text("", encoding="utf-8")
+    for case in list_cases(arguments):
+        row = measure(case, settings)
+        print(format_line(row), flush=True)
+        if case.side == "transformers":
+            print("\n".join(format_ratios(row, rows)), flush=True)
+        rows.append(row)
         if arguments.json:
-            arguments.json.write_text(
-                "".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8"
-            )
+            with arguments.json.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(asdict(row)) + "\n")
+    return int(any(row.problem and "out of memory" not in row.problem for row in rows))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

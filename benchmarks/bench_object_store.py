@@ -1,6 +1,6 @@
 """Requests that the corpus half of the sample makes of S3: first, and again with all of it there.
 
-    python -m benchmarks.bench_object_store [--workers 1] [--json]
+    python -m benchmarks.bench_object_store [--workers 1] [--articles 4400] [--json]
 
 The server is moto's; a proxy before it counts. The peer is a store in a folder, whose contents have
 to be equal. Requests are counted, not timed: what one takes depends on the network.
@@ -44,14 +44,15 @@ def contents(store: str) -> list[str]:
 def main() -> int:
     parser = parser_for(__doc__)
     parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--articles", type=int, default=4400)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     found: dict[str, Counter[str]] = {}
     with tempfile.TemporaryDirectory() as name, S3Server() as server, Proxy(server.url) as proxy:
         sample, folder = str(Path(name, "sample")), str(Path(name, "store"))
-        subprocess.run(
-            [sys.executable, "-c", _RUN, "sample", sample], check=True, stdout=subprocess.DEVNULL
-        )
+        command = [sys.executable, "-c", _RUN, "sample", sample]
+        size = ["--articles", str(options.articles)]
+        subprocess.run([*command, *size], check=True, stdout=subprocess.DEVNULL)
         os.environ.update(environment(proxy.url))
         store = f"{server.make_bucket('corpora')}/store"
         for turn in ("first", "again"):

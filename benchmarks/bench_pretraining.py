@@ -31,7 +31,7 @@ import statistics
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -47,6 +47,9 @@ from model.optim.optimizer import build_optimizer
 from pipelines.arrays import offsets_of
 from pipelines.seeds import rng_for
 from schemas.model_configs import PRESETS, ModelConfig, OptimizerConfig
+
+if TYPE_CHECKING:
+    from transformers import BertForPreTraining
 
 VOCAB = 30_522
 MASKED = 0.15
@@ -128,24 +131,26 @@ def our_step(preset: str, batches: list[PretrainingBatch], *, bf16: bool) -> lis
     return [partial(step_on, batch) for batch in batches]
 
 
-def peer_steps(
-    preset: str, batch: PretrainingBatch, *, bf16: bool, device: str = "cpu"
-) -> dict[str, Step]:
-    """Return the peer's step with each of its optimizers, for the same model."""
+def peer_model(preset: str, *, device: str = "cpu") -> BertForPreTraining:
+    """Return the peer's model with new weights, to be trained, with torch's fused attention."""
     from transformers import BertConfig, BertForPreTraining
 
     layers, hidden, heads = PRESETS[preset]
     torch.manual_seed(0)
-    model = BertForPreTraining(
-        BertConfig(
-            vocab_size=VOCAB,
-            num_hidden_layers=layers,
-            hidden_size=hidden,
-            num_attention_heads=heads,
-            intermediate_size=4 * hidden,
-        )
-    ).to(device)
-    model.train()
+    config = BertConfig(
+        vocab_size=VOCAB,
+        num_hidden_layers=layers,
+        hidden_size=hidden,
+        num_attention_heads=heads,
+        intermediate_size=4 * hidden,
+        attn_implementation="sdpa",
+    )
+    with torch.device(device):
+        return BertForPreTraining(config).train()
+
+
+def peer_inputs(batch: PretrainingBatch, *, device: str = "cpu") -> dict[str, torch.Tensor]:
+    """Return the peer's arguments for a padded batch."""
     lengths = torch.from_numpy(batch.tokens.lengths)
     rows = (len(lengths), -1)
     width = len(batch.tokens.input_ids) // len(lengths)
@@ -158,9 +163,23 @@ def peer_steps(
         "labels": labels.view(rows),
         "next_sentence_label": batch.next_sentence_labels,
     }
-    inputs = {name: tensor.to(device) for name, tensor in inputs.items()}
+    return {name: tensor.to(device) for name, tensor in inputs.items()}
 
-    def step_with(optimizer: torch.optim.Optimizer) -> None:
+
+def peer_step(
+    model: BertForPreTraining,
+    inputs: dict[str, torch.Tensor],
+    *,
+    fused: bool,
+    bf16: bool,
+    device: str = "cpu",
+) -> Step:
+    """Return the peer's step with a new optimizer, fused or as torch chooses."""
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=1e-4, eps=1e-6, weight_decay=0.01, fused=fused or None
+    )
+
+    def step() -> None:
         with precision(bf16=bf16, device=device):
             loss = model(**inputs).loss
         loss.backward()
@@ -168,13 +187,16 @@ def peer_steps(
         optimizer.step()
         optimizer.zero_grad()
 
-    def made(*, fused: bool) -> Step:
-        optimizer = torch.optim.AdamW(
-            model.parameters(), lr=1e-4, eps=1e-6, weight_decay=0.01, fused=fused or None
-        )
-        return lambda: step_with(optimizer)
+    return step
 
-    return {"peer": made(fused=False), "peer, fused": made(fused=True)}
+
+def peer_steps(preset: str, batch: PretrainingBatch, *, bf16: bool) -> dict[str, Step]:
+    """Return the peer's step with each of its optimizers, for the same model."""
+    model, inputs = peer_model(preset), peer_inputs(batch)
+    return {
+        "peer": peer_step(model, inputs, fused=False, bf16=bf16),
+        "peer, fused": peer_step(model, inputs, fused=True, bf16=bf16),
+    }
 
 
 def measure(sides: dict[str, Step], *, repeat: int) -> dict[str, list[float]]:

@@ -49,7 +49,7 @@ __version__: str
 """Version of the installed distribution."""
 
 _PACKAGES = ("schemas", "pipelines", "model", "flows")
-_REQUIRED = ("jinja2", "openlineage")
+_REQUIRED = ("jinja2",)
 """Packages of the extra `flows` that every run loads."""
 
 

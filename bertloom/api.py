@@ -25,6 +25,7 @@ from flows.lineage.shards import find_shard
 from flows.nested_values import numeric_leaves
 from flows.recipes import loader
 from flows.reproduction.write_bundle import write_bundle
+from flows.run.machines import JOIN_TIMEOUT, parse_machine_options
 from flows.run.plan import PlannedStep
 from flows.run.run import find_store
 from flows.run.stages import get_stage
@@ -348,6 +349,10 @@ def run(
     rebuild: Sequence[str] = (),
     until: str = "",
     log: Callable[[str], None] | None = None,
+    nnodes: int | None = None,
+    node_rank: int | None = None,
+    rdzv_endpoint: str | None = None,
+    join_timeout: float = JOIN_TIMEOUT,
 ) -> dict[str, Artifact]:
     """Run the steps that are not cached; return the artifact of each step by label.
 
@@ -362,12 +367,26 @@ def run(
         rebuild: Stages or steps to build even if they are cached; `all`.
         until: Stage or step to run, with all upstream steps. "": all.
         log: Function that takes one line of text per step, such as `print`.
+        nnodes: Number of machines that train; call this on each. None: this machine alone.
+        node_rank: Rank of this machine. The one with rank 0 runs the recipe. None: $SLURM_NODEID or
+            $GROUP_RANK.
+        rdzv_endpoint: HOST:PORT, on the machine with rank 0.
+        join_timeout: Seconds to wait for a machine that is missing.
 
     Raises:
         BertloomError: A step failed. Steps that do not depend on it have run.
+        MachinesError: A machine did not come.
     """
+    machines = parse_machine_options(nnodes, node_rank, rdzv_endpoint, join_timeout)
     loaded = _load(recipe)
-    results = run_recipe(loaded, log=log or _discard, engine=engine, rebuild=rebuild, until=until)
+    results = run_recipe(
+        loaded,
+        log=log or _discard,
+        engine=engine,
+        rebuild=rebuild,
+        until=until,
+        machines=machines,
+    )
     store = ArtifactStore(loaded.store, create=False)
     return {result.label: Artifact(result.manifest, store) for result in results}
 

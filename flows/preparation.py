@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import ParamSpec, TypeVar
+
+import tenacity
 
 from flows.cards.cards import CardListener
 from flows.lineage.openlineage import openlineage_listeners, send_aborts
@@ -10,10 +14,12 @@ from flows.prefect_server import start_server
 from flows.report.listener import ReportListener, write_run_report
 from flows.run.events import Listener
 from flows.run.graph import StepGraph
+from flows.run.machines import Coordinator, MachineOptions, check_port, check_store
 from flows.run.plan import plan_steps
 from flows.run.preflight import check_environment, check_inputs, check_sample
-from flows.run.run import Run, find_store, get_store
+from flows.run.run import RETRY_DELAYS, Run, find_store, get_store
 from flows.run.run_recorder import RunRecorder
+from flows.run.step_execution import is_transient
 from flows.store.runs import RunRecord, mark_crashed_runs, read_run, runs_without_report
 from flows.trackers import TrackerListener
 from schemas.errors import ConfigError
@@ -21,6 +27,11 @@ from schemas.manifest import Manifest
 from schemas.recipe import Recipe
 
 ENGINES = ("prefect", "local")
+
+_LOGGER = logging.getLogger(__name__)
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
 
 
 def prepare_run(
@@ -31,6 +42,7 @@ def prepare_run(
     rebuild: Collection[str] = (),
     engine: str = "local",
     provided: Mapping[str, Manifest] | None = None,
+    machines: MachineOptions | None = None,
 ) -> Run:
     """Return a run that is checked, planned and ready to start.
 
@@ -41,10 +53,11 @@ def prepare_run(
         rebuild: Steps to build even if they are cached: `all`, stage names or step labels.
         engine: `prefect` or `local`.
         provided: Artifacts that steps read and no step of the run builds, by label.
+        machines: Machines that train; this is the one with rank 0. None: this machine alone.
 
     Raises:
-        ConfigError: The engine or the runner is unknown, a package is not installed, or several
-            inputs are missing.
+        ConfigError: The engine or the runner is unknown, a package is not installed, several
+            inputs are missing, or the machines cannot share the store.
         RunnerError: The engine that jobs go to does not answer.
         InputError: A raw file, a task file or a checkpoint is missing.
     """
@@ -54,19 +67,52 @@ def prepare_run(
         start_server()  # it needs seconds, in which the run is planned
     check_environment(recipe, list(graph))
     check_sample(list(graph))
-    planned = plan_steps(recipe, graph, store=find_store(recipe.store), rebuild=rebuild)
+    planned = _retry_transient_errors(
+        plan_steps, recipe, graph, store=find_store(recipe.store), rebuild=rebuild
+    )
     cached = {step.label for step in planned if step.state == "cached"}
-    check_inputs([step for step in graph if step.label not in cached])
+    _retry_transient_errors(check_inputs, [step for step in graph if step.label not in cached])
     own = (RunRecorder(), CardListener(), TrackerListener())
+    coordinator = _coordinator(recipe, machines)
+    last: list[Listener] = [ReportListener(), *filter(None, [coordinator])]
     return Run(
         recipe,
         graph,
-        listeners=[*own, *listeners, *openlineage_listeners(), ReportListener()],
+        listeners=[*own, *listeners, *openlineage_listeners(), *last],
         rebuild=rebuild,
         engine=engine,
         planned=planned,
         provided=provided,
+        machines=coordinator,
     )
+
+
+def _coordinator(recipe: Recipe, machines: MachineOptions | None) -> Coordinator | None:
+    if machines is None:
+        return None
+    store = get_store(recipe.store)
+    check_store(store)
+    check_port(machines.endpoint)
+    return Coordinator(store, machines, recipe=recipe)
+
+
+def _retry_transient_errors(
+    function: Callable[Parameters, Result], *args: Parameters.args, **kwargs: Parameters.kwargs
+) -> Result:
+    """Call a function, and after a transient error again, as often and as late as a step."""
+    retrying = tenacity.Retrying(
+        retry=tenacity.retry_if_exception(is_transient),
+        wait=tenacity.wait_chain(*map(tenacity.wait_fixed, RETRY_DELAYS)),
+        stop=tenacity.stop_after_attempt(1 + len(RETRY_DELAYS)),
+        before_sleep=_log_retry,
+        reraise=True,
+    )
+    return retrying(function, *args, **kwargs)
+
+
+def _log_retry(state: tenacity.RetryCallState) -> None:
+    error = state.outcome.exception() if state.outcome else None
+    _LOGGER.warning("planning: %s; next try in %.0f s", error, state.upcoming_sleep)
 
 
 def mark_killed_runs(recipe: Recipe) -> list[RunRecord]:

@@ -10,8 +10,10 @@ from flows.preparation import mark_killed_runs, prepare_run
 from flows.run.events import Listener
 from flows.run.executor import local_executor, run_steps
 from flows.run.log_lines import LogLines
-from flows.run.run import Run
+from flows.run.machines import Follower, MachineOptions, check_store
+from flows.run.run import Run, get_store
 from flows.run.step_execution import StepResult
+from flows.store.runs import read_run
 from pipelines.io.temporary_folders import remove_abandoned_folders
 from schemas.recipe import Recipe
 from schemas.redaction import redact_record
@@ -26,6 +28,7 @@ def run_recipe(
     rebuild: Collection[str] = (),
     part: str = "",
     until: str = "",
+    machines: MachineOptions | None = None,
 ) -> list[StepResult]:
     """Run a recipe: build the steps that are not in the store.
 
@@ -36,6 +39,8 @@ def run_recipe(
         engine: `prefect`, or `local` for this process without a server. Results are the same.
         rebuild: Steps to build even if they are cached: `all`, stage names or step labels.
         part, until: Run only some of the steps, see `recipe_steps`.
+        machines: Machines that train; only that with rank 0 runs the recipe. None: this machine
+            alone.
 
     Returns:
         The result of every step, in order.
@@ -43,14 +48,38 @@ def run_recipe(
     Raises:
         BertloomError: A step failed; the steps that do not depend on it have run.
     """
+    if machines is not None and machines.node_rank:
+        return follow_run(recipe, machines, log=log)
     run = prepare_run(
         recipe,
         recipe_steps(recipe, part=part, until=until),
         listeners=[LogLines(log)] if listeners is None else listeners,
         rebuild=rebuild,
         engine=engine,
+        machines=machines,
     )
     return execute_run(run, part=part, until=until)
+
+
+def follow_run(
+    recipe: Recipe, machines: MachineOptions, *, log: Callable[[str], None] = print
+) -> list[StepResult]:
+    """Take part in the trainings of a run that the machine with rank 0 runs, until its end.
+
+    Returns:
+        The results of the run, from its record in the store.
+
+    Raises:
+        MachinesError: The machine with rank 0 did not come.
+        RunnerError: The run failed.
+    """
+    store = get_store(recipe.store)
+    check_store(store)
+    leader = Follower(store, machines, recipe=recipe, log=log).run()
+    return [
+        StepResult(step.label, store.read_manifest(step.manifest), step.was_cached, step.seconds)
+        for step in read_run(store, leader.run_id).steps
+    ]
 
 
 def execute_run(run: Run, *, part: str = "", until: str = "") -> list[StepResult]:

@@ -116,7 +116,7 @@ def _contents(tables: Tables) -> dict[str, bytes]:
     without = [table.title for table in tables.tables if not table.rows]
     texts = {
         "verdicts": [verdict.sentence for verdict in tables.verdicts],
-        "closing": [f"Without rows of ours and not shown: {'; '.join(without)}."] * bool(without),
+        "closing": [f"Without our rows and not shown: {'; '.join(without)}."] * bool(without),
     }
     contents = {
         JSON_FILE: tables.to_json(),

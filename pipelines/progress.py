@@ -408,7 +408,10 @@ class ProgressFile:
 
 @contextlib.contextmanager
 def forward_progress(folder: Path) -> Iterator[None]:
-    """Show what a process writes to its `ProgressFile` in a folder, and notify the listeners."""
+    """Show what a process writes to its `ProgressFile` in a folder, and notify the listeners.
+
+    One bar is shown at a time: that of the job which the process works on.
+    """
     listeners = Listeners()
     path = folder / PROGRESS_FILE
     path.unlink(missing_ok=True)
@@ -418,7 +421,7 @@ def forward_progress(folder: Path) -> Iterator[None]:
         last = ""
         is_ending = False
         with contextlib.ExitStack() as bars:
-            bar: TerminalBar | None = None
+            bar, job = None, ""
             while not is_ending:
                 is_ending = stop.wait(_POLL_SECONDS)
                 with contextlib.suppress(OSError, ValueError, TypeError):
@@ -426,8 +429,9 @@ def forward_progress(folder: Path) -> Iterator[None]:
                     if text != last:
                         update = ProgressUpdate(**json.loads(text))
                         listeners.notify(update)
-                        if bar is None:
-                            bar = TerminalBar(update.job, total=update.total)
+                        if bar is None or update.job != job:
+                            bars.close()
+                            bar, job = TerminalBar(update.job, total=update.total), update.job
                             bars.callback(bar.close)
                         bar.show(update.done, update.details)
                     last = text

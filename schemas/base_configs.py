@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic.fields import FieldInfo
 
 
 class Config(BaseModel):
@@ -41,7 +42,7 @@ class Config(BaseModel):
         return {
             name: _key_value(getattr(self, name))
             for name, field in type(self).model_fields.items()
-            if not isinstance(field.json_schema_extra, dict)
+            if _is_in_key(field)
         }
 
 
@@ -64,6 +65,12 @@ def expect_one(config: Config, *names: str) -> Iterator[str]:
     provided = [name for name in names if getattr(config, name) is not None]
     if len(provided) != 1:
         yield f"expected one of {', '.join(names)}, got {' and '.join(provided) or 'none'}"
+
+
+def _is_in_key(field: FieldInfo) -> bool:
+    """Return whether a field is neither `not_in_key` nor `content_in_key`."""
+    extra = field.json_schema_extra
+    return not (isinstance(extra, dict) and "in_key" in extra)
 
 
 def _check_distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:

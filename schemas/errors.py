@@ -6,7 +6,7 @@ BertloomError
 ├── InputError             raw input
 │   ├── MissingInputError, CorruptInputError, NetworkError, ChecksumError, FetchError
 │   └── TaskDataError, PredictionsError
-├── VocabularyError, CountMismatchError, RunnerError, FingerprintError
+├── VocabularyError, CountMismatchError, RunnerError, MachinesError, FingerprintError
 ├── TrainingError
 │   └── InstanceDataError, CheckpointError, DivergenceError
 └── StoreError             artifact store
@@ -16,7 +16,7 @@ BertloomError
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from schemas.redaction import redact, redact_record
 
@@ -137,6 +137,16 @@ class CheckpointError(TrainingError):
 
 class DivergenceError(TrainingError):
     """Loss that is not finite or keeps rising."""
+
+
+class MachinesError(BertloomError):
+    """Machines that did not come to a training."""
+
+    present: Sequence[int] = ()
+    """Ranks of the machines that came."""
+
+    missing: Sequence[int] = ()
+    """Ranks of the machines that did not come."""
 
 
 class StoreError(BertloomError):

@@ -44,12 +44,18 @@ settings.load_profile("any-machine")
 
 # The longest modules come first: started last, one would run while the other process has no work.
 _LONGEST = (
+    "test_sample",
     "test_real_corpus",
-    "test_training",
-    "test_prefect_server",
     "test_prefect_deployments",
-    "test_object_store",
+    "test_training",
     "test_killed_flow",
+    "test_complexity",
+    "test_every_task",
+    "test_killed",
+    "test_shared_runs",
+    "test_prefect_server",
+    "test_task_commands",
+    "test_object_store",
     "test_failing_stores",
     "test_pretrain",
     "test_prefect_flows",
@@ -125,7 +131,7 @@ def prefect_server() -> Iterator[None]:
     from prefect.testing.utilities import prefect_test_harness
 
     with (
-        prefect_test_harness(server_startup_timeout=120),
+        prefect_test_harness(server_startup_timeout=300),
         # Each flow run waits a second for its heartbeat's thread.
         temporary_settings(updates={PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}),
     ):

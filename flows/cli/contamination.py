@@ -22,6 +22,7 @@ from flows.report.contamination import Contamination, contamination_of
 from flows.run.graph import StepGraph
 from flows.running import execute_run
 from model.build_examples import STAGE as BUILD_EXAMPLES
+from model.tasks import find_task
 from pipelines.build_documents import STAGE as BUILD_DOCUMENTS
 from pipelines.find_contamination import STAGE
 from schemas.corpus_configs import ContaminationRules
@@ -31,7 +32,17 @@ from schemas.manifest import Manifest
 _DEFAULTS = ContaminationRules()
 _CORPUS_FIELDS = ("name", "build_documents", "build_tokens", "store", "execution")
 
+FIELD_OPTIONS = {
+    "data_dir": "TASK=FOLDER",
+    "data_files": "TASK:SPLIT=FILE",
+    "splits": "--split",
+    "ngram_size": "--ngram-size",
+    "max_document_frequency": "--max-documents",
+}
+"""Option or argument by field of the recipe that the command makes."""
 
+
+@options.use_option_names(FIELD_OPTIONS)
 def contamination(
     corpus: Annotated[str, typer.Argument(help="Recipe, or RECIPE/build-documents.")],
     tasks: Annotated[
@@ -101,12 +112,17 @@ def contamination(
 def _examples(
     tasks: Sequence[str], provided: dict[str, Manifest], store: str | None
 ) -> dict[str, dict[str, Any]]:
-    """Return the entries of build_examples; add the examples of the store to `provided`."""
+    """Return the entries of build_examples; add the examples of the store to `provided`.
+
+    Raises:
+        ConfigError: A task does not exist.
+    """
     entries: dict[str, dict[str, Any]] = {}
     for text in tasks:
         name, is_path, path = text.partition("=")
         if is_path:
             task, _, split = name.partition(":")
+            task = find_task(task).name
             entry = entries.setdefault(task, {"task": task})
             if split:
                 entry.setdefault("data_files", {}).setdefault(split, []).append(path)

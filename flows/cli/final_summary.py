@@ -50,8 +50,6 @@ def summary_parts(
     built_tables = steps.last_of_type("tables")
     tables = read_tables(store, built_tables.manifest) if built_tables else None
     source = _find_evaluation(steps, tables) or steps.built[-1]
-    cached = sum(result.was_cached for result in results)
-    count = format_count(len(results), "step")
     headline = find_headline(steps, tables)
     messages = warning_lines(results)
     sentences = [verdict.sentence for verdict in tables.verdicts] if tables else []
@@ -63,21 +61,34 @@ def summary_parts(
     )
     if rest := len(messages[MAX_MESSAGES:]):
         messages[MAX_MESSAGES:] = [f"... and {rest:,} more: see the report"]
+    notes: list[str | Table] = [_wrapped(messages), ""] if messages else []
     return [
-        f"\n{recipe}: {count}, {len(results) - cached:,} built, {cached:,} cached, "
-        f"in {format_duration(seconds)}\n",
+        f"\n{count_line(results, recipe=recipe, seconds=seconds)}\n",
         table(("step", "time", "contents"), _step_rows(results), right=(1,), wrap=False),
         "",
-        *messages,
-        *([""] if messages else []),
+        *notes,
         f"lineage of {source.label}:",
         table(("", "", ""), _lineage_rows(source.manifest, store=store), wrap=False),
         f"\ntry next{_activation()}:",
         *(f"  {command}" for command in _next_commands(steps, source, store, recipe)),
         f"\nstore: {relative(store.root)}",
-        headline,
+        _wrapped([headline]),
         f"report: {relative(report)}",
     ]
+
+
+def count_line(results: Sequence[StepResult], *, recipe: str, seconds: float) -> str:
+    """Return the numbers of steps of a run that took `seconds` of wall time."""
+    cached = sum(result.was_cached for result in results)
+    return (
+        f"{recipe}: {format_count(len(results), 'step')}, {len(results) - cached:,} built, "
+        f"{cached:,} cached, in {format_duration(seconds)}"
+    )
+
+
+def _wrapped(lines: Sequence[str]) -> Table:
+    """Return lines that a terminal breaks between words."""
+    return table(("",), [(line,) for line in lines], wrap=True)
 
 
 def warning_lines(results: Sequence[StepResult]) -> list[str]:

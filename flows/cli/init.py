@@ -11,6 +11,7 @@ from flows.cli.console import echo
 from flows.cli.schema import write_schema_next_to
 from flows.recipes.json_schema import MODELINE
 from flows.recipes.packaged import packaged_recipes, packaged_text
+from pipelines.io.local_files import create_file
 from schemas.errors import UsageError
 
 
@@ -32,8 +33,7 @@ def init(
     origin = "sample" if sample else origin
     if origin and origin not in packaged_recipes():
         raise UsageError(f"--from {origin}: expected one of {', '.join(packaged_recipes())}")
-    with file.open("x", encoding="utf-8") as stream:
-        stream.write(MODELINE + packaged_text(origin or "_template"))
+    create_file(file, (MODELINE + packaged_text(origin or "_template")).encode())
     echo(f"wrote {file}; edit it, then: bertloom run {file} --dry-run")
     if message := write_schema_next_to(file):
         echo(message)

@@ -102,6 +102,36 @@ Runner = Annotated[
 Workers = Annotated[
     int | None, typer.Option(min=1, help="Worker processes on this machine. Default: the recipe's.")
 ]
+Nnodes = Annotated[
+    int | None,
+    typer.Option(
+        "--nnodes",
+        min=1,
+        help="Number of machines that train. Start the same command on each, with a store folder "
+        "that they share. Default: 1.",
+    ),
+]
+NodeRank = Annotated[
+    int | None,
+    typer.Option(
+        "--node-rank",
+        min=0,
+        help="Rank of this machine, from 0. Rank 0 runs the recipe. Default: $SLURM_NODEID or "
+        "$GROUP_RANK.",
+    ),
+]
+RdzvEndpoint = Annotated[
+    str | None,
+    typer.Option(
+        "--rdzv-endpoint",
+        metavar="HOST:PORT",
+        help="Name of the machine with rank 0, and a free port of it.",
+    ),
+]
+JoinTimeout = Annotated[
+    float,
+    typer.Option("--join-timeout", min=0.0, help="Seconds to wait for a machine that is missing."),
+]
 CardsRecipe = Annotated[
     str | None,
     typer.Option(
@@ -141,22 +171,28 @@ def use_option_names(options: Mapping[str, str]) -> Iterator[None]:
     """Let errors name fields by the options of a command; a decorator of the command.
 
     Args:
-        options: Option by field. Other fields keep their names.
+        options: Option or argument by field, where `SPLIT` stands for the name of a split. Other
+            fields keep their names.
     """
 
     def format_field(field: str) -> str:
         name, _, below = _strip_entry(field).partition(".")
-        if name not in options:
-            return field
-        return f"{options[name]} {below}=" if below and name in _PAIR_FIELDS else options[name]
+        option = options.get(name)
+        if option is None or not below:
+            return option or field
+        if "SPLIT" in option:
+            return option.replace("SPLIT", below)
+        return f"{option} {below}=" if name in _PAIR_FIELDS else option
 
     with use_field_names(format_field):
         yield
 
 
 def _strip_entry(field: str) -> str:
-    """Return the field of an entry named after a task, or the field itself."""
+    """Return the field of an entry named after a task or of decontaminate, or the field itself."""
     section, _, rest = field.partition(".")
+    if section == "decontaminate":
+        return rest
     if section not in ("build_examples", "finetune"):
         return field
     prefixes = (f"{name}." for name in TASKS)

@@ -42,15 +42,14 @@ def print_estimate(planned: Sequence[PlannedStep], *, store: str) -> None:
     """Print to standard error how long a run takes, and that its disk is nearly full."""
     if all(step.state == "cached" for step in planned):
         return
-    echo(format_estimate(planned), err=True)
-    if warning := low_disk_warning(store):
-        echo(warning, err=True)
+    for line in filter(None, (format_estimate(planned), low_disk_warning(store))):
+        echo(line, err=True)
 
 
 def print_plan(
     recipe: Recipe, *, rebuild: Sequence[str] = (), until: str = "", as_json: bool = False
-) -> Sequence[PlannedStep]:
-    """Print what a run would do, and return it."""
+) -> None:
+    """Print what a run would do."""
     planned = plan_recipe(recipe, store=find_store(recipe.store), rebuild=rebuild, until=until)
     steps = recipe_steps(recipe, until=until)
     data: dict[str, Any] = {
@@ -64,7 +63,6 @@ def print_plan(
     print_result(data, *parts, as_json=as_json)
     if not as_json and (missing := missing_dependencies(steps)):
         echo(f"note: {missing}", err=True)
-    return planned
 
 
 def _parts(
@@ -79,8 +77,8 @@ def _parts(
     yield table(("step", "key", "state", "time", "reason"), rows, right=(3,), optional=(1,))
     to_build = Counter(step.label.partition(".")[0] for step in planned if step.state != "cached")
     yield f"\n{format_count(len(planned), 'step')}, {_count_steps(to_build)} to build"
-    if to_build:
-        yield format_estimate(planned)
+    if estimate := format_estimate(planned):
+        yield estimate
     yield f"store: {recipe.store}"
     yield from launch_options
 

@@ -122,4 +122,4 @@ class StepPrinter:
         average = sum(self._built_seconds) / len(self._built_seconds)
         seconds = [self._estimates.get(label, average) for label in event.remaining]
         longest = max(sum(seconds) / event.run.max_parallel, *seconds)
-        return f"about {format_rounded_duration(longest)} left  "
+        return f"{format_rounded_duration(longest)} left  "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -13,7 +14,7 @@ import typer
 from flows.cli import options
 from flows.cli.console import echo, echo_raw
 from flows.cli.fill import mask_lines
-from flows.cli.final_summary import warning_lines
+from flows.cli.final_summary import count_line, warning_lines
 from flows.cli.plan import print_plan
 from flows.cli.progress import StepPrinter
 from flows.cli.schema import write_schema_next_to
@@ -30,8 +31,7 @@ from flows.quickstart.recipe_proposal import (
     written_budget,
 )
 from flows.recipes.loader import load_recipe
-from flows.run.plan import PlannedStep, estimate_run
-from flows.run.preflight import check_disk_space
+from flows.run.estimates import low_disk_warning
 from flows.run.run import get_store
 from flows.run.step_execution import StepResult
 from flows.running import run_recipe
@@ -78,41 +78,43 @@ def quickstart(
         *(f"  warning   {warning}" for warning in proposal.warnings),
         f"  proposed  {proposal.summary}",
     )
-    loaded, planned = _write_and_plan(proposal, file, store=store)
+    loaded = _write_and_plan(proposal, file, store=store)
     if dry_run or not (yes or typer.confirm("\nrun it?", default=True)):
         command = f"bertloom run {shlex.quote(str(file))}{options.store_option(loaded.store)}"
         echo(f"\nto run it: {command}")
         return
-    check_disk_space(estimate_run(planned), store=loaded.store)
+    if warning := low_disk_warning(loaded.store):
+        echo(warning, err=True)
     echo("")
+    started = time.monotonic()
     results = run_recipe(loaded, listeners=[StepPrinter()], engine=engine)
-    _print_results(loaded, results)
+    _print_results(loaded, results, seconds=time.monotonic() - started)
 
 
-def _write_and_plan(
-    proposal: Proposal, file: Path, *, store: str | None
-) -> tuple[Recipe, Sequence[PlannedStep]]:
+def _write_and_plan(proposal: Proposal, file: Path, *, store: str | None) -> Recipe:
     """Write the recipe and print its plan; delete the recipe if it cannot be planned."""
     is_new = write_recipe(proposal, file)
     try:
         loaded = load_recipe(str(file), store=store)
         echo(f"  recipe    {file}{'' if is_new else ' (unchanged)'}\n")
-        planned = print_plan(loaded)
+        print_plan(loaded)
     except BertloomError:
         if is_new:
             file.unlink()
         raise
     if message := write_schema_next_to(file):
         echo(message)
-    return loaded, planned
+    return loaded
 
 
-def _print_results(recipe: Recipe, results: Sequence[StepResult]) -> None:
-    """Print predictions of the best phase for held-out texts, and how to continue."""
+def _print_results(recipe: Recipe, results: Sequence[StepResult], *, seconds: float) -> None:
+    """Print the steps and wall time of a run, predictions of its best phase for held-out texts,
+    and how to continue."""
     store = get_store(recipe.store)
     phases = [result for result in results if result.manifest.stage == PRETRAIN.name]
     checkpoint = best_checkpoint([phase.manifest for phase in phases])
-    print_parts("", *warning_lines(results))
+    counts = count_line(results, recipe=recipe.name, seconds=seconds)
+    print_parts("", counts, *warning_lines(results))
     if checkpoint != phases[-1].manifest:
         label = next(phase.label for phase in phases if phase.manifest == checkpoint)
         echo(f"`bertloom fill` uses {label}, which has the lowest held-out perplexity")

@@ -45,7 +45,7 @@ def report(
         if run or out is not None:
             raise UsageError("--index: expected no RUN and no --out")
         url = write_index(opened)
-        print_result({"index": url}, f"all runs: {url}", as_json=as_json)
+        print_result({"index": url}, f"all runs: {options.relative(url)}", as_json=as_json)
         return
     record, is_newest = find_run(opened, run)
     url = write_report(opened, record, is_newest=is_newest, text=not no_text)
@@ -59,5 +59,5 @@ def report(
     }
     if out is not None:  # without the link to the page of all runs
         write_file(out, report_page(opened, record, text=not no_text))
-    line = f"report of run {record.run_id}, {record.state}: {out or url}"
+    line = f"report of run {record.run_id}, {record.state}: {out or options.relative(url)}"
     print_result(data, line, as_json=as_json)

@@ -10,15 +10,17 @@ import typer
 
 from flows.bert import recipe_steps
 from flows.cli import options
+from flows.cli.console import echo
 from flows.cli.final_summary import summary_parts
 from flows.cli.plan import print_estimate, print_plan
 from flows.cli.progress import StepPrinter
 from flows.cli.tables import print_result
 from flows.preparation import prepare_run
 from flows.recipes.loader import load_recipe
+from flows.run.machines import JOIN_TIMEOUT, parse_machine_options
 from flows.run.run import get_store
 from flows.run.step_execution import StepResult
-from flows.running import execute_run
+from flows.running import execute_run, follow_run
 from schemas.recipe import Recipe
 
 
@@ -40,10 +42,15 @@ def run(
     dry_run: options.DryRun = False,
     rebuild: options.Rebuild = None,
     until: options.Until = "",
+    nnodes: options.Nnodes = None,
+    node_rank: options.NodeRank = None,
+    rdzv_endpoint: options.RdzvEndpoint = None,
+    join_timeout: options.JoinTimeout = JOIN_TIMEOUT,
     as_json: options.Json = False,
 ) -> None:
     """Run a recipe: build what is not in the store yet."""
     started = time.monotonic()
+    machines = parse_machine_options(nnodes, node_rank, rdzv_endpoint, join_timeout)
     loaded = load_recipe(
         recipe,
         overrides=overrides or (),
@@ -56,12 +63,16 @@ def run(
     if dry_run:
         print_plan(loaded, rebuild=rebuild or (), until=until, as_json=as_json)
         return
+    if machines is not None and machines.node_rank:
+        follow_run(loaded, machines, log=lambda text: echo(text, err=as_json))
+        return
     prepared = prepare_run(
         loaded,
         recipe_steps(loaded, until=until),
         listeners=[StepPrinter(as_json=as_json)],
         rebuild=rebuild or (),
         engine=engine,
+        machines=machines,
     )
     print_estimate(prepared.planned, store=loaded.store)
     results = execute_run(prepared, until=until)

@@ -193,7 +193,7 @@ def _read_book(raw: RawInput, document: Mapping[str, Any]) -> RawText:
     if not is_archive(raw.name):
         with open_file(raw.uri) as source:
             return _decode_book(raw.name, source.read(MAX_BOOK_BYTES + 1), document)
-    # Books with equal names have a digest in their ids, further books of a file a number.
+    # Ids of books with equal names have a digest, ids of further books in a file have a number.
     name_in_id = document["document_id"].removeprefix(f"{document['source']}:")
     stem = _NUMBER.sub("", name_in_id)
     digest = _DIGEST.search(stem)

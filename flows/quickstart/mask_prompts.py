@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from tokenizers import Tokenizer
@@ -17,6 +17,9 @@ _MIN_PIECES, _MAX_PIECES = 8, 40
 _UNSPACED = r"[\u3001\u3002\u300c-\u300f\u4e00-\u9fff]"
 _EXTRA_SPACE = re.compile(f"(?<={_UNSPACED}) | (?={_UNSPACED})")
 """Spaces next to characters that are written without spaces."""
+
+_SEPARATORS = ("[CLS]", "[SEP]", "[PAD]")
+_SENTENCE_ENDS = frozenset(".!?\u3002\uff01\uff1f\u0964\u06d4")
 
 
 class MaskPrompt(NamedTuple):
@@ -41,7 +44,7 @@ def held_out_prompts(checkpoint: Artifact, *, limit: int) -> list[MaskPrompt]:
     with checkpoint.open(TOKENIZER_FILE) as source:
         tokenizer = Tokenizer.from_str(source.read().decode())
     frequency = Counter(tokenizer.id_to_token(token) for ids in rows for token in ids)
-    prompts = [prompt for ids in rows if (prompt := _mask_word(ids, tokenizer)) is not None]
+    prompts = [prompt for ids in rows if (prompt := find_prompt(ids, tokenizer)) is not None]
     by_word = {prompt.word: prompt for prompt in reversed(prompts)}
     return sorted(by_word.values(), key=lambda prompt: -frequency[prompt.word])[:limit]
 
@@ -59,10 +62,31 @@ def _held_out_rows(instances: Artifact) -> list[list[int]]:
     return [row["input_ids"] for row in rows]
 
 
-def _mask_word(ids: Sequence[int], tokenizer: Tokenizer) -> MaskPrompt | None:
+def find_prompt(ids: Sequence[int], tokenizer: Tokenizer) -> MaskPrompt | None:
+    """Return a prompt from whole sentences of an instance. Default: from all of its text."""
+    separators = {tokenizer.token_to_id(piece) for piece in _SEPARATORS}
+    texts = [*_sentences(ids, tokenizer), [token for token in ids if token not in separators]]
+    return next(filter(None, (_mask_word(tokens, tokenizer) for tokens in texts)), None)
+
+
+def _sentences(ids: Sequence[int], tokenizer: Tokenizer) -> Iterator[list[int]]:
+    """Yield sentences that begin within a segment, short ones with the next one."""
+    tokens: list[int] = []
+    has_start = False
+    for token in ids:
+        piece = tokenizer.id_to_token(token)
+        tokens.append(token)
+        if piece in _SEPARATORS:
+            tokens, has_start = [], False
+        elif piece in _SENTENCE_ENDS and not has_start:
+            tokens, has_start = [], True
+        elif piece in _SENTENCE_ENDS and len(tokens) >= _MIN_PIECES:
+            yield tokens
+            tokens = []
+
+
+def _mask_word(tokens: Sequence[int], tokenizer: Tokenizer) -> MaskPrompt | None:
     """Return a prompt with a whole word in the middle masked. None: the text has none."""
-    skipped = {tokenizer.token_to_id(piece) for piece in ("[CLS]", "[SEP]", "[PAD]")}
-    tokens = [token for token in ids if token not in skipped]
     pieces = [str(tokenizer.id_to_token(token)) for token in tokens]
     if not _MIN_PIECES <= len(pieces) <= _MAX_PIECES or set(pieces) & set(SPECIAL_TOKENS):
         return None

@@ -21,6 +21,7 @@ from flows.quickstart.folder_scan import FileGroup, FolderScan
 from flows.quickstart.vocab_size import choose_vocab_size
 from flows.recipes.json_schema import MODELINE
 from flows.recipes.safe_yaml import parse_yaml, read_yaml
+from pipelines.io.local_files import create_file
 from schemas.errors import BertloomError, ConfigError
 from schemas.model_configs import PretrainConfig
 
@@ -154,12 +155,14 @@ def propose(
         if tiny_tokens / preset.relative_cost >= preset.min_tokens
         and text_bytes > preset.min_tokens / 10
     )
-    epochs = tiny_tokens / preset.relative_cost / (text_bytes / _BYTES_PER_TOKEN)
+    text_tokens = text_bytes / _BYTES_PER_TOKEN
+    max_passes = tiny_tokens / preset.relative_cost / text_tokens
     lowercase, language = scan.guess.lowercase, scan.guess.language
     fields = {
         "name": name,
         "folder": scan.folder,
         "text_bytes": size,
+        "text_tokens": text_tokens,
         "machine": machine,
         "sources": [_source(group, language) for group in scan.groups],
         "vocab_size": vocab_size,
@@ -168,11 +171,10 @@ def propose(
         "case": "lower-cased without accents" if lowercase else "case and accents kept",
         "limit_alphabet": alphabet,
         "held_out": _held_out_fraction(scan),
-        "epochs": f"{epochs:,.0f}",
         "preset": preset.name,
         "initializer_range": preset.initializer_range,
         "learning_rate": preset.learning_rate,
-        "dropout": 0.1 if epochs > 40 else 0.0,
+        "dropout": 0.1 if max_passes > 40 else 0.0,
         "minutes": f"{minutes:g}",
         "short_length": _SHORT_LENGTH,
         "long_length": _LONG_LENGTH,
@@ -181,7 +183,7 @@ def propose(
         "precision": "bf16" if machine.gpu else "fp32",
     }
     budget = budget or _measure_budget(fields, minutes=minutes)
-    text = _template().render(**fields, budget=budget)
+    text = _render(fields, budget)
     steps = f"{budget.short:,} and {budget.longer:,} steps"
     casing = "uncased" if lowercase else "cased"
     summary = (
@@ -193,12 +195,17 @@ def propose(
     return Proposal(MODELINE + text, summary, warnings)
 
 
+def _render(fields: Mapping[str, Any], budget: Budget) -> str:
+    """Return the text of a recipe with these steps."""
+    passes = sum(budget) * fields["batch_tokens"] / fields["text_tokens"]
+    return _template().render(**fields, budget=budget, passes=f"{passes:,.1f}")
+
+
 def _measure_budget(fields: Mapping[str, Any], *, minutes: float) -> Budget:
     """Return the number of steps of each phase that take `minutes` on this machine."""
     from model.pretraining.speed import measure_step_seconds  # loads torch
 
-    rendered = _template().render(**fields, budget=Budget(1, 1))
-    phases = parse_yaml(rendered, where="proposed recipe").value["pretrain"]
+    phases = parse_yaml(_render(fields, Budget(1, 1)), where="proposed recipe").value["pretrain"]
     config = PretrainConfig.model_validate(phases["short"])
     shares = {_SHORT_LENGTH: _SHORT_RATIO, _LONG_LENGTH: 1 - _SHORT_RATIO}
     steps = []
@@ -220,8 +227,7 @@ def write_recipe(proposal: Proposal, path: Path) -> bool:
         ConfigError: The file has other content.
     """
     try:
-        with path.open("x", encoding="utf-8") as sink:
-            sink.write(proposal.text)
+        create_file(path, proposal.text.encode())
     except FileExistsError as error:
         if path.is_file() and path.read_bytes() == proposal.text.encode():
             return False

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from model.monitoring.formatting import format_percent
 from model.tables.document import Tables
 from model.tables.render import TextTable
-from model.tables.results import MAJORITY, ResultRow
+from model.tables.results import MAJORITY, ResultRow, task_label
 from model.tables.significance import SCRATCH
 from model.tables.verdicts import Verdict
 from model.tasks.reduced_data import marked
@@ -17,7 +17,12 @@ from model.tasks.reduced_data import marked
 class TaskResult(NamedTuple):
     """Results of a task on dev by its main metric."""
 
-    title: str
+    task: str
+    """Title of the task."""
+
+    data: str = ""
+    """Name of the data if it is not the data of the task."""
+
     pretrained: ResultRow | None = None
     """The entry that is compared with its twin from scratch; by default the best one."""
 
@@ -48,20 +53,25 @@ def task_results(tables: Tables) -> list[TaskResult]:
         scratch = next((row for row in ranked if row.start == SCRATCH), None)
         if verdict := verdicts.get(task):
             pretrained, scratch = by_entry[verdict.first], by_entry[verdict.second]
-        title = ranked[0].name
-        results.append(TaskResult(title, pretrained, scratch, verdict))
+        title, data = ranked[0].title or task, ranked[0].data
+        results.append(TaskResult(title, data, pretrained, scratch, verdict))
     return results
 
 
 def overview_table(results: Sequence[TaskResult]) -> TextTable:
-    """Return a table with a row for each task."""
+    """Return a table with a row for each task.
+
+    Data that all tasks share are named in the title, because the columns would not fit otherwise.
+    """
+    names = {result.data for result in results}
+    shared = names.pop() if len(names) == 1 else ""
     header = (
         *("task", "metric", "pretrained", "from scratch", "majority class", "restarts"),
         "difference (95 % interval)",
     )
     rows = tuple(
         (
-            result.title,
+            result.task if shared else task_label(result.task, result.data),
             result.rows[0].metric,
             _score(result.pretrained),
             _score(result.scratch),
@@ -71,7 +81,8 @@ def overview_table(results: Sequence[TaskResult]) -> TextTable:
         )
         for result in results
     )
-    return TextTable("Mean ± standard deviation on dev, times 100", header, (rows,), (), texts=2)
+    title = task_label("Mean ± standard deviation on dev, times 100", shared)
+    return TextTable(title, header, (rows,), (), texts=2)
 
 
 def _score(row: ResultRow | None) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from flows.fetch.downloads import read_origins
+from model.tasks.official_files import DATA_LABEL_FILE
 from schemas.manifest import RawInput, RelativePath
 from schemas.redaction import public_address
 
@@ -103,9 +104,15 @@ def _resolve_examples(
     """Name the files of each split; what the task reads next to a file stays next to it."""
     by_split: dict[str, list[str]] = defaultdict(list)
     files: dict[str, InputFile] = {}
-    place = folder
+    place, data_dir = folder, None
     for item in raw:
+        if item.name == DATA_LABEL_FILE:
+            data_dir = f"{ROOT}/{folder}"  # where the step looks for the file
+            files[f"{folder}/{item.name}"] = _input_file(item, f"{folder}/{item.name}")
+            continue
         split, _, name = item.name.partition("/")
+        if split == "dev" and config.get("dev_fraction"):
+            continue  # the files of train again
         position = item.key_digest.split(" ")[1]
         if " evidence " in item.key_digest:  # a folder of documents
             config["evidence_dir"] = f"{ROOT}/{folder}/evidence"
@@ -118,7 +125,7 @@ def _resolve_examples(
                 place = f"{place}~{int(position):03d}"
             by_split[split].append(_escape(f"{place}/{name}"))
         files[f"{place}/{name}"] = _input_file(item, f"{place}/{name}")
-    config |= {"data_dir": None, "data_files": dict(by_split)}
+    config |= {"data_dir": data_dir, "data_files": dict(by_split)}
     return list(files.values())
 
 

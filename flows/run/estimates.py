@@ -24,15 +24,18 @@ def expected_seconds(earlier: Sequence[Manifest]) -> float | None:
 
 
 def format_estimate(planned: Sequence[PlannedStep]) -> str:
-    """Return one line: the time of the steps to build, and the stages without an estimate."""
+    """Return one line: the time of the steps to build, and the stages without an estimate.
+
+    It is "" if there is no estimate at all, as before the first run in a store.
+    """
     to_build = [step for step in planned if step.state != "cached"]
     seconds = [step.expected_seconds for step in to_build if step.expected_seconds is not None]
     unknown = Counter(
         step.label.partition(".")[0] for step in to_build if step.expected_seconds is None
     )
-    stages = ", ".join(f"{count:,} {stage}" for stage, count in unknown.items())
     if not seconds:
-        return f"estimate: unknown, this store has no earlier artifacts of {stages}"
+        return ""
+    stages = ", ".join(f"{count:,} {stage}" for stage, count in unknown.items())
     more = f" (not counting {stages}, of which this store has no earlier artifacts)"
     return f"estimate: about {format_duration(sum(seconds))}{more if stages else ''}"
 

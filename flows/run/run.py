@@ -44,6 +44,7 @@ from flows.store.pointers import pointer_to
 from flows.store.runs import RunState
 from flows.store.verification import quarantine, verify
 from model.launch.launcher import stop_running_calls
+from model.launch.machines import MachineGroup, machines_scope
 from pipelines.progress import progress_listener
 from pipelines.runners.job_context import Submission, SubmittedJob, job_name, submission_scope
 from pipelines.runners.local import close_pools
@@ -101,6 +102,7 @@ class Run:
         engine: str = "local",
         planned: Sequence[PlannedStep] = (),
         provided: Mapping[str, Manifest] | None = None,
+        machines: MachineGroup | None = None,
     ) -> None:
         """Take a plan and listeners; nothing is written yet. See `flows.preparation.prepare_run`.
 
@@ -129,6 +131,7 @@ class Run:
         """Set when the run was asked to stop: no other step starts."""
 
         self.is_started = False
+        self._machines = machines
         self._keys: dict[str, StepKey] = {}
         self._planned_keys = {step.label: step.cache_key for step in planned}
         self._registration = contextlib.ExitStack()
@@ -333,6 +336,7 @@ class Run:
         self.emit(StepStarted(self, step, self.inputs(step), key.cache_key, work))
         with (
             submission_scope(self._submission(step, lease)),
+            machines_scope(self._machines),
             progress_listener(lambda reading: self.emit(StepProgress(self, step, reading))),
         ):
             yield

@@ -20,7 +20,6 @@ from __future__ import annotations
 import abc
 import contextlib
 import errno
-import os
 import threading
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
@@ -31,7 +30,7 @@ from typing import IO, Any, NamedTuple, cast
 import fsspec
 
 from pipelines.io.file_systems import file_system, open_stream
-from pipelines.io.local_files import file_lock, fsync_dir, temp_file_beside, write_atomic
+from pipelines.io.local_files import HardLinkError, create_atomic, file_lock, write_atomic
 from schemas.errors import StoreError
 from schemas.manifest import check_relative_path
 
@@ -285,19 +284,15 @@ class _Disk(_LockingBackend):
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
         target = Path(self._full(path))
-        with temp_file_beside(target, data) as written:
-            try:
-                os.link(written, target)
-            except FileExistsError:
-                # NFS repeats a request whose answer it lost, and reports that the link exists.
-                if not written.samefile(target):
-                    return False
-            except OSError as error:
-                raise StoreError(
-                    f"{target}: expected a disk with hard links, got {error}. Put the store on "
-                    "another disk, or on s3:// or gs://"
-                ) from error
-        fsync_dir(target.parent)
+        try:
+            create_atomic(target, data)
+        except FileExistsError:
+            return False
+        except HardLinkError as error:
+            raise StoreError(
+                f"{target}: expected a disk with hard links, got {error}. Put the store on "
+                "another disk, or on s3:// or gs://"
+            ) from error
         return True
 
     def replace(self, path: str, data: bytes) -> None:

@@ -24,7 +24,10 @@ from flows.store.leases import read_lease
 from flows.store.work_items import blobs_path, finished_item, item_files
 
 _FOLDER_KINDS = ("artifact", "attempt", "work", "run")
-_RECORD_FOLDERS = ("active", "keys", "leases", "pieces", "quarantine", "refs", "reports", "runs")
+_OUTDATED = ("quarantine", "probe", "machines")
+"""Folders whose records are deleted after the grace period."""
+
+_RECORD_FOLDERS = ("active", "keys", "leases", "pieces", "refs", "reports", "runs")
 _TEMPORARY = re.compile(r"(^|/)(\.[^/]+\.[0-9a-f]{32}|[^/]+\.[0-9a-f]{12}\.partial)$")
 _UNUSED_SECONDS = 60 * 24 * 3600
 """Age after which a work item record without files is deleted. Longer than between two monthly
@@ -36,7 +39,7 @@ class Garbage(NamedTuple):
 
     kind: str
     """`artifact`, `attempt` (never published), `work`, `pieces`, `quarantine`, `lease`, `active`
-    (heartbeat of a run that crashed), `probe`, `leftover` (temporary file) or `run`."""
+    (heartbeat of a run that crashed), `probe`, `machines`, `leftover` (temporary file) or `run`."""
 
     path: str
     files: int
@@ -193,10 +196,10 @@ def _ended_runs(store: ArtifactStore) -> Iterator[Garbage]:
 
 def _old_files(backend: StoreBackend, scan: StoreScan) -> Iterator[Garbage]:
     """Yield temporary files, and files that are only information."""
-    for folder in ("probe", *_RECORD_FOLDERS):
+    for folder in (*_OUTDATED, *_RECORD_FOLDERS):
         for path, info in backend.stat(folder).items():
             is_temporary = _TEMPORARY.search(path) is not None
-            if info.modified <= scan.cutoff and (is_temporary or folder in ("quarantine", "probe")):
+            if info.modified <= scan.cutoff and (is_temporary or folder in _OUTDATED):
                 yield Garbage.of("leftover" if is_temporary else folder, path, {path: info})
 
 

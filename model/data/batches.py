@@ -14,6 +14,18 @@ import numpy.typing as npt
 import torch
 
 
+def to_device(tensor: torch.Tensor, device: torch.device | str) -> torch.Tensor:
+    """Copy a tensor to a device; to a GPU from pinned memory, so that the host does not wait."""
+    if torch.device(device).type == "cuda" and tensor.device.type == "cpu":
+        return pin(tensor).to(device, non_blocking=True)
+    return tensor.to(device)
+
+
+def pin(tensor: torch.Tensor) -> torch.Tensor:
+    """Copy a CPU tensor to pinned memory, unless it is there."""
+    return tensor if tensor.is_pinned() else tensor.pin_memory()
+
+
 class TokenBatch(NamedTuple):
     """Tokens of some instances, contiguous (packed) or in rows of equal length (padded).
 
@@ -38,11 +50,11 @@ class TokenBatch(NamedTuple):
 
     def to(self, device: torch.device | str) -> TokenBatch:
         """Copy the tensors to a device."""
-        return self._replace(**_map_tensors(self, lambda x: x.to(device, non_blocking=True)))
+        return self._replace(**_map_tensors(self, lambda x: to_device(x, device)))
 
     def pin_memory(self) -> TokenBatch:
         """Copy the tensors to pinned memory."""
-        return self._replace(**_map_tensors(self, torch.Tensor.pin_memory))
+        return self._replace(**_map_tensors(self, pin))
 
 
 class PretrainingBatch(NamedTuple):
@@ -65,12 +77,12 @@ class PretrainingBatch(NamedTuple):
 
     def to(self, device: torch.device | str) -> PretrainingBatch:
         """Copy the tensors to a device."""
-        tensors = _map_tensors(self, lambda x: x.to(device, non_blocking=True))
+        tensors = _map_tensors(self, lambda x: to_device(x, device))
         return self._replace(tokens=self.tokens.to(device), **tensors)
 
     def pin_memory(self) -> PretrainingBatch:
         """Copy the tensors to pinned memory."""
-        tensors = _map_tensors(self, torch.Tensor.pin_memory)
+        tensors = _map_tensors(self, pin)
         return self._replace(tokens=self.tokens.pin_memory(), **tensors)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from model.data.mapped_shards import ListColumn, MappedShards
-from model.data.shard_files import local_files
+from model.data.shard_files import Ranks, local_files
 from pipelines.arrays import Bools, Int64s, offsets_of, ranges
 from pipelines.instances import HELD_OUT_PREFIX
 from schemas.errors import ArtifactCorruptError, InstanceDataError
@@ -116,6 +116,7 @@ class InstanceDataset:
         vocab_size: int,
         max_seq_length: int,
         part: Part = "training",
+        ranks: Ranks | None = None,
     ) -> Self:
         """Verify an artifact of `build-instances` and map its shards.
 
@@ -124,6 +125,7 @@ class InstanceDataset:
             vocab_size: Vocabulary size of the model.
             max_seq_length: Number of positions of the model.
             part: Training or held-out instances.
+            ranks: Ranks that all open the artifact; they share the verification of its shards.
 
         Raises:
             InstanceDataError: The instances do not fit the model, the part is empty, or a shard is
@@ -146,7 +148,7 @@ class InstanceDataset:
                 f"the artifact {data.artifact_id} has no {part} instances: expected files "
                 f"{prefix}*.arrow with rows, got {len(entries)} files without any. {hint}"
             )
-        files = local_files(data, entries)
+        files = local_files(data, entries, ranks=ranks)
         return cls(files, entries, statistics=data.statistics)
 
     def __len__(self) -> int:

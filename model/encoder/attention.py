@@ -5,7 +5,7 @@ Dense layers see flat tokens. Only attention separates instances.
 On the CPU, instances of similar length form a group, computed as one batched matrix product per
 head. A group of one instance, or of consecutive instances of equal length, is read without a copy.
 On CUDA in half precision, one flash kernel for variable lengths computes all instances; otherwise
-one padded call of `scaled_dot_product_attention`. Padding neither attends nor is attended to.
+one padded call of `scaled_dot_product_attention`. Padding does not take part in attention.
 """
 
 from __future__ import annotations

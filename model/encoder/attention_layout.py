@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from model.data.batches import to_device
 from model.encoder.compilation import eager
 
 _GROUP_COST = 10_000
@@ -124,7 +125,7 @@ def attention_layout(
         groups,
         covered,
         _places_of_tokens(groups, tokens=ends[-1], device=device),
-        boundaries.to(device, non_blocking=True),
+        to_device(boundaries, device),
         int(np.diff(ends).max()),
     )
 
@@ -162,13 +163,13 @@ def _group(
     past_end = None
     if not (is_cpu and real.all()):
         past_end = torch.from_numpy(np.where(real, np.float32(0), np.float32(-np.inf)))
-        past_end = past_end[:, None, :].to(device, non_blocking=True)  # (b, 1, L)
+        past_end = to_device(past_end[:, None, :], device)  # (b, 1, L)
     return InstanceGroup(
         rows,
         length,
         -1,
-        torch.from_numpy(tokens.ravel()).to(device, non_blocking=True),
-        torch.from_numpy(places).to(device, non_blocking=True),
-        torch.from_numpy(tokens.ravel()[places]).to(device, non_blocking=True),
+        to_device(torch.from_numpy(tokens.ravel()), device),
+        to_device(torch.from_numpy(places), device),
+        to_device(torch.from_numpy(tokens.ravel()[places]), device),
         past_end,
     )

@@ -6,7 +6,7 @@ generator, and each 64-bit draw decides four elements, which is 1.4 to 1.6 times
 (`benchmarks/bench_kernels.py`). An element is dropped if 16 random bits are below
 `round(rate * 65536)`, so the rate is exact to 2**-17.
 
-On CUDA, torch's kernels draw from the device's generator, which `seed_dropout` seeds as well.
+On CUDA, torch's kernels draw from the device's generator, and `seed_dropout` seeds only that one.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Dropout(nn.Module):
 
     @property
     def active(self) -> bool:
-        """Whether forward passes currently drop elements."""
+        """Return whether forward passes currently drop elements."""
         return self.training and self.rate > 0.0
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -110,17 +110,19 @@ class Dropout(nn.Module):
 def seed_dropout(model: nn.Module, key: int) -> None:
     """Make every dropout draw of the following forward passes a function of `key` (64 bits).
 
-    Each `Dropout` in `model` is seeded with the key and its name, so that new modules do not change
-    the draws of others; torch's CPU generator uses 32 bits of a seed. On each CUDA device with
-    parameters, torch's default generator is seeded with the key, because its kernels draw from it.
-    The CPU's global generator is never touched.
+    On a CPU, each `Dropout` in `model` is seeded with the key and its name, so that new modules do
+    not change the draws of others; torch's CPU generator uses 32 bits of a seed. A model on CUDA
+    draws from the default generator of its device, which is seeded with the key. The CPU's global
+    generator is never touched.
     """
+    parameter = next(model.parameters(), None)
+    if parameter is not None and parameter.is_cuda:
+        with torch.cuda.device(parameter.device):
+            torch.cuda.manual_seed(key)
+        return
     for name, module in model.named_modules():
         if isinstance(module, Dropout):
             module.generator.manual_seed(key_for(key, "dropout", _plain(name)))
-    for device in {parameter.device for parameter in model.parameters() if parameter.is_cuda}:
-        with torch.cuda.device(device):
-            torch.cuda.manual_seed(key_for(key, "dropout"))
 
 
 def _plain(name: str) -> str:

@@ -6,14 +6,14 @@ Letters for shapes as in `model.task_types.features` and `model.data.batches`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from model.data.batches import TokenBatch
+from model.data.batches import TokenBatch, pin, to_device
 from model.data.collator import token_batches
 from model.data.permutation import permute
 from model.task_types.features import IGNORED, Features
@@ -43,18 +43,14 @@ class TaskBatch(NamedTuple):
     position_counts: npt.NDArray[np.int64] | None = None
 
     def to(self, device: torch.device | str) -> TaskBatch:
-        """Copy the tensors to a device; to a GPU from pinned memory, so that it does not wait."""
-        batch = self.pin_memory() if torch.device(device).type == "cuda" else self
-        return batch._replace(
-            tokens=batch.tokens.to(device),
-            **batch._map_targets(lambda x: x.to(device, non_blocking=True)),
+        """Copy the tensors to a device."""
+        return self._replace(
+            tokens=self.tokens.to(device), **self._map_targets(lambda x: to_device(x, device))
         )
 
     def pin_memory(self) -> TaskBatch:
         """Copy the tensors to pinned memory."""
-        return self._replace(
-            tokens=self.tokens.pin_memory(), **self._map_targets(torch.Tensor.pin_memory)
-        )
+        return self._replace(tokens=self.tokens.pin_memory(), **self._map_targets(pin))
 
     def _map_targets(self, function: Callable[[torch.Tensor], torch.Tensor]) -> dict[str, Any]:
         targets = {"labels": self.labels, "positions": self.positions}
@@ -62,11 +58,8 @@ class TaskBatch(NamedTuple):
 
 
 def device_tensor(array: npt.NDArray[Any], device: torch.device) -> torch.Tensor:
-    """Copy an array to a device; to a GPU from pinned memory, so that it does not wait."""
-    tensor = torch.from_numpy(array)
-    if device.type == "cuda":
-        tensor = tensor.pin_memory()
-    return tensor.to(device, non_blocking=True)
+    """Copy an array to a device, see `to_device`."""
+    return to_device(torch.from_numpy(array), device)
 
 
 class TaskOutput(NamedTuple):
@@ -101,6 +94,10 @@ class TaskStep:
     def scale(self) -> float:
         """Weight of one term in the batch's loss; 0 without terms."""
         return 1.0 / self.count if self.count else 0.0
+
+    def pin_memory(self) -> TaskStep:
+        """Copy the tensors to pinned memory."""
+        return replace(self, micro_batches=tuple(part.pin_memory() for part in self.micro_batches))
 
     @property
     def units(self) -> Int64s:

@@ -51,7 +51,7 @@ class Trial(NamedTuple):
 
     @property
     def cased(self) -> bool | None:
-        """Whether the vocabulary is cased; None without vocabulary."""
+        """Return whether the vocabulary is cased; None without vocabulary."""
         lowercase = self.given.statistics.get("lowercase")
         return None if lowercase is None else not lowercase
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from model.data.loader import prefetch
 from model.finetuning.batches import TaskBatch, TaskStep
 from model.finetuning.jobs import CURVE_FILE, TrialJob
 from model.finetuning.phases import Phase, TrialState, phases_of, steps_of
@@ -29,6 +30,7 @@ from schemas.errors import TrainingError
 from schemas.model_configs import ScheduleConfig
 
 _CURVE_LINES = 500  # of a trial, about
+_PREFETCHED_STEPS = 2
 _LAST_SAVE_SECONDS = 60.0
 """Seconds since the last checkpoint after which the end of a training writes another one, before
 the prediction of dev."""
@@ -92,6 +94,7 @@ class FineTuningModule(TrainingModule[TaskStep]):
     ) -> None:
         """Resume from the newest checkpoint, if any."""
         self.setup, self.name, self.config = setup, setup.job.name, setup.job.config
+        self._device = device
         self.checkpoint_config = self.config.checkpoints
         self.is_bf16 = choose_precision(self.config.precision, device) == "bf16"
         self.model: nn.Module = setup.model.to(device)
@@ -138,7 +141,15 @@ class FineTuningModule(TrainingModule[TaskStep]):
         for phase in self.phases:
             if phase.start and self.steps == phase.start:
                 self.optimizer = self._new_optimizer()
-            yield from steps_of(phase, self.setup, done=self.steps - phase.start)
+            with closing(self._batches_of(phase)) as batches:
+                yield from batches
+
+    def _batches_of(self, phase: Phase) -> Generator[TaskStep]:
+        """Return the remaining batches of a phase; for a GPU, a thread prepares and pins them."""
+        steps = steps_of(phase, self.setup, done=self.steps - phase.start)
+        if self._device.type != "cuda":
+            return steps
+        return prefetch((step.pin_memory() for step in steps), size=_PREFETCHED_STEPS)
 
     def _phase_of(self, step: int) -> Phase:
         """Return the phase of a step, from 1."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -77,7 +77,7 @@ def phases_of(setup: TrialSetup, *, splits: Mapping[str, Split] | None = None) -
     return tuple(found)
 
 
-def steps_of(phase: Phase, setup: TrialSetup, *, done: int) -> Iterator[TaskStep]:
+def steps_of(phase: Phase, setup: TrialSetup, *, done: int) -> Generator[TaskStep]:
     """Yield the batches of a phase after the first `done`; each epoch has its own order."""
     config, features = setup.job.config, phase.split.features
     while done < phase.steps:

@@ -29,6 +29,7 @@ from model.task_types.task_type import Encoding
 from model.tasks import find_task
 from model.tasks.examples import read_examples
 from pipelines.arrays import Float32s, Int64s, ranges
+from pipelines.progress import ProgressFile
 from pipelines.wordpiece.text_rules import get_text_rules
 from pipelines.wordpiece.tokenizer import WordPieceTokenizer
 from pipelines.wordpiece.vocab_files import read_vocab
@@ -78,7 +79,7 @@ class Predictor(Encoding):
 
     device: torch.device
     is_bf16: bool
-    """Whether it was trained, and predicts, under autocast to bfloat16."""
+    """True if the model was trained, and predicts, under autocast to bfloat16."""
 
     @classmethod
     def open(cls, folder: str, *, device: str = "auto") -> Predictor:
@@ -213,6 +214,7 @@ def predict(
     pad_id: int,
     is_bf16: bool = False,
     progress: str = "",
+    progress_file: Path | None = None,
     stop: StopRequest | None = None,
 ) -> Float32s:
     """Return the raw outputs of all sequences, concatenated in the order of the features.
@@ -228,6 +230,7 @@ def predict(
         pad_id: Id of [PAD]; unused without padding, but required by the layout.
         is_bf16: Whether to compute under autocast to bfloat16, like the training.
         progress: Name in the terminal's progress bar; "" for none.
+        progress_file: File for the progress of a worker process, which has no terminal.
         stop: Stop request, checked between micro-batches.
 
     Returns:
@@ -242,8 +245,11 @@ def predict(
     outputs: Float32s | None = None
     offsets = features.output_offsets
     sizes = np.diff(features.offsets[:: features.per_unit])  # tokens per unit
+    done, total = 0, int(sizes.sum())
+    file = ProgressFile(progress_file, job=progress, unit="token")
+    file.write(done, total=total)
     bar = tqdm(
-        total=int(sizes.sum()),
+        total=total,
         desc=progress,
         unit="token",
         unit_scale=True,
@@ -272,7 +278,9 @@ def predict(
                     size = features.units if offsets is None else int(offsets[-1])
                     outputs = np.empty((size, *said.shape[1:]), np.float32)
                 outputs[rows] = said
+                done += step.tokens
                 bar.update(step.tokens)
+                file.write(done, total=total)
     finally:
         model.train(was_training)
     return _nothing(model, features) if outputs is None else outputs

@@ -24,6 +24,7 @@ from model.task_types.task_type import Prediction
 from model.tasks.reduced_data import examples_cut
 from model.training.artifact_files import to_json
 from model.training.health import TrainingWarning, check_answers, check_chance, warnings_json
+from pipelines.progress import PROGRESS_FILE
 from pipelines.wordpiece.tokenizer import tokenizer_config_json, tokenizer_json
 from pipelines.wordpiece.vocab_files import (
     TOKENIZER_CONFIG_FILE,
@@ -99,6 +100,7 @@ def _answer_dev(
         pad_id=setup.tokenizer.pad_id,
         is_bf16=is_bf16,
         progress=f"{job.name}: dev",
+        progress_file=job.folder() / PROGRESS_FILE,
         stop=stop,
     )
     predictions = task_type.decode(examples, outputs, encoding=setup)

@@ -181,7 +181,7 @@ def _open_tokenizer(job: TrialJob, *, notes: list[str]) -> WordPieceTokenizer:
     elif job.config.init_checkpoint is not None:
         file = url = vocabulary_url(job.config.init_checkpoint)
     else:
-        raise ConfigError(f"{job.name}: neither a checkpoint nor a vocabulary was given")
+        raise ConfigError(f"{job.name}: expected a checkpoint or a vocabulary, got none")
     vocab, stated = read_vocab(file), read_stated_rules(url)
     rules = complete_rules(stated, vocab)
     if "lowercase" not in stated:

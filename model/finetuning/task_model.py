@@ -136,7 +136,7 @@ class TaskModel(nn.Module):
 
     @property
     def reads_pooler(self) -> bool:
-        """Whether the head reads the encoder's pooler."""
+        """Return whether the head reads the encoder's pooler."""
         return TASK_TYPES[self.kind].is_pooled and self.lstm is None
 
     def draw_lstm(self, *, seed: int) -> None:

@@ -1,5 +1,8 @@
 """Bidirectional LSTM layers that read each window of a batch separately.
 
+CUDA computes both directions of all windows in one call on packed sequences. On a CPU, for which
+torch has no fused kernel for them, padded rows take 15 to 65 % of their time (bench_bilstm).
+
 On a frozen encoder they form the feature-based tagger (paper 5.3), on a fine-tuned one the last row
 of Table 5.
 
@@ -16,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from torch import nn
+from torch.nn.utils.rnn import PackedSequence
 
 from model.finetuning.batches import device_tensor
 from pipelines.arrays import Int64s
@@ -39,9 +43,23 @@ class Windows(NamedTuple):
     places: torch.Tensor
 
 
+class PackedWindows(NamedTuple):
+    """Windows of a batch in the order of torch's `PackedSequence`: by step, longest window first.
+
+    Attributes:
+        rows: Position in R of each packed row, int64 (n,).
+        places: Packed row of each position, int64 (R,); 0 for positions of no window.
+        sizes: Number of windows that have each step, int64 (W,), on the host.
+    """
+
+    rows: torch.Tensor
+    places: torch.Tensor
+    sizes: torch.Tensor
+
+
 def lay_out_windows(
     starts: Int64s, lengths: Int64s, *, positions: int, device: torch.device
-) -> Windows:
+) -> Windows | PackedWindows:
     """Return the layout of windows. It is computed on the host, so that a GPU is not waited for.
 
     Args:
@@ -50,6 +68,28 @@ def lay_out_windows(
         positions: R.
         device: Device of the tensors.
     """
+    lay_out = pack_windows if device.type == "cuda" else pad_windows
+    return lay_out(starts, lengths, positions=positions, device=device)
+
+
+def pack_windows(
+    starts: Int64s, lengths: Int64s, *, positions: int, device: torch.device
+) -> PackedWindows:
+    """Return the layout of windows as a packed sequence; see `lay_out_windows`."""
+    order = np.argsort(-lengths, kind="stable")
+    steps = np.arange(int(lengths.max(initial=0)))[:, None]  # (W, 1)
+    is_real = steps < lengths[order]  # (W, B)
+    rows = (starts[order] + steps)[is_real]
+    places = np.zeros(positions, np.int64)
+    places[rows] = np.arange(len(rows))
+    sizes = torch.from_numpy(is_real.sum(axis=1))
+    return PackedWindows(device_tensor(rows, device), device_tensor(places, device), sizes)
+
+
+def pad_windows(
+    starts: Int64s, lengths: Int64s, *, positions: int, device: torch.device
+) -> Windows:
+    """Return the layout of windows as padded rows; see `lay_out_windows`."""
     width = int(lengths.max(initial=0))
     steps = np.arange(width)
     is_real = steps < lengths[:, None]  # (B, W)
@@ -94,20 +134,20 @@ class WindowLSTM(nn.LSTM):
                 else:
                     parameter.zero_()
 
-    def over_windows(self, x: torch.Tensor, windows: Windows) -> torch.Tensor:
-        """Return the outputs (R, 2 L) for positions (R, I), each window separately.
-
-        Windows are padded at their ends. On a CPU this takes a third of the time of packed
-        sequences, for which torch has no fused kernel (bench_bilstm).
-        """
-        if not windows.shape[0]:
+    def over_windows(self, x: torch.Tensor, windows: Windows | PackedWindows) -> torch.Tensor:
+        """Return the outputs (R, 2 L) for positions (R, I), each window separately."""
+        if not windows.rows.numel():
             return x.new_zeros((0, 2 * self.hidden_size))
+        if isinstance(windows, PackedWindows):
+            packed = PackedSequence(x.index_select(0, windows.rows), windows.sizes)
+            read: torch.Tensor = self(packed)[0].data
+            return read.index_select(0, windows.places)
         directions = zip(("", "_reverse"), windows.rows, windows.places, strict=True)
         outputs = []
         for suffix, rows, places in directions:
             padded = x.index_select(0, rows).view(*windows.shape, -1)  # (B, W, I)
-            read = self._read(padded, suffix).flatten(0, 1)  # (B W, L)
-            outputs.append(read.index_select(0, places))
+            of_rows = self._read(padded, suffix).flatten(0, 1)  # (B W, L)
+            outputs.append(of_rows.index_select(0, places))
         return torch.cat(outputs, dim=1)
 
     def _read(self, x: torch.Tensor, suffix: str) -> torch.Tensor:
@@ -143,7 +183,7 @@ class BiLSTM(nn.ModuleList):
             layer.draw(f"{name}.{number}", seed=seed)
 
     def forward(
-        self, x: torch.Tensor, windows: Windows, *, between: Sequence[nn.Module]
+        self, x: torch.Tensor, windows: Windows | PackedWindows, *, between: Sequence[nn.Module]
     ) -> torch.Tensor:
         """Return the outputs (R, 2 L) for positions (R, I), each window separately.
 

@@ -1,7 +1,7 @@
 """Training of only those word embeddings that occur in the training data.
 
 The gradient of the others is always 0, so that Adam keeps their moments at 0 and only decays them.
-They are left out of the model while it trains, and decayed at the end.
+The model does not contain them while it trains; they are decayed at the end.
 """
 
 from __future__ import annotations

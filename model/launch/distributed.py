@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -19,6 +19,8 @@ from schemas.model_configs import PretrainConfig
 
 # Ranks wait while the main process writes a large checkpoint to a slow disk.
 _TIMEOUT = timedelta(minutes=30)
+
+Value = TypeVar("Value")
 
 
 class ProcessGroup(NamedTuple):
@@ -32,6 +34,9 @@ class ProcessGroup(NamedTuple):
 
     device: torch.device
     """Device of this process."""
+
+    local_rank: int = 0
+    """Rank of this process on its machine, from 0."""
 
     @property
     def is_main_process(self) -> bool:
@@ -56,11 +61,11 @@ class ProcessGroup(NamedTuple):
             dist.all_reduce(values)
         return values
 
-    def all_gather(self, values: Sequence[int]) -> list[int]:
+    def all_gather(self, values: Sequence[Value]) -> list[Value]:
         """Return the values of all processes, in the order of ranks."""
         if self.world_size == 1:
             return list(values)
-        gathered: list[list[int]] = [[]] * self.world_size
+        gathered: list[list[Value]] = [[]] * self.world_size
         dist.all_gather_object(gathered, list(values))
         return list(itertools.chain.from_iterable(gathered))
 
@@ -125,6 +130,7 @@ def choose_precision(name: Precision, device: torch.device) -> Literal["fp32", "
     """
     is_gpu = device.type == "cuda"
     torch.set_float32_matmul_precision("high" if is_gpu and name != "fp32" else "highest")
+    torch.backends.cudnn.allow_tf32 = name != "fp32"  # the BiLSTM's
     if name == "auto":
         is_supported = is_gpu and torch.cuda.is_bf16_supported(including_emulation=False)
         return "bf16" if is_supported else "fp32"
@@ -140,14 +146,15 @@ def device_name(device: torch.device) -> str:
 def init_distributed(config: PretrainConfig) -> Iterator[ProcessGroup]:
     """Join the process group if torchrun started this process; leave it at the end."""
     world_size = int(os.environ.get("WORLD_SIZE", "1"))
-    device = choose_device(config.device, local_rank=int(os.environ.get("LOCAL_RANK", "0")))
+    local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+    device = choose_device(config.device, local_rank=local_rank)
     if device.type == "cuda":
         torch.cuda.set_device(device)
     if world_size == 1:
         yield ProcessGroup(0, 1, device)
         return
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=_TIMEOUT)
-    yield ProcessGroup(dist.get_rank(), world_size, device)
+    yield ProcessGroup(dist.get_rank(), world_size, device, local_rank)
     # Not after an error: the other ranks would fail on the closed connection, and report that
     # before this process has written the cause. The process ends in any case.
     dist.destroy_process_group()

@@ -5,8 +5,8 @@ Its result is JSON: the result, or an error with its class and attributes.
 
 * A worker reads calls from a pipe and is reused, because loading torch takes as long as a short
   trial. Concurrent calls have a worker each.
-* A job with one or several ranks reads its argument from a file, which can also be passed to
-  torchrun by hand on several machines. It writes an error to another file.
+* A job with one or several ranks, on one machine or several (`model.launch.machines`), reads its
+  argument from a file. It writes an error to another file.
 
 `model.launch.worker` is the other side of both. Signals and torch's settings stay in the worker
 process, and a crash does not end the run. A worker ends with its launcher.
@@ -25,7 +25,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -48,8 +48,18 @@ IDLE_VARIABLE = "BERTLOOM_WORKER_IDLE"
 
 JOB_FILE, FAILURE_FILE = "job.json", "failure.json"
 
-_STOP_SECONDS = 300.0
+STOP_SECONDS = 300.0
+"""Time to write a checkpoint, after which a process that was asked to stop is killed."""
+
 _END_SECONDS = 10.0
+_POLL_SECONDS = 1.0
+
+_TORCHRUN_VARIABLES = frozenset(
+    f"{scope}{name}"
+    for scope in ("", "LOCAL_", "GROUP_", "ROLE_")
+    for name in ("RANK", "WORLD_SIZE")
+) | {"ROLE_NAME", "MASTER_ADDR", "MASTER_PORT"}
+"""Environment variables that torchrun sets for the processes it starts."""
 
 # Each step allocates the same large buffers. By default glibc returns them to the system, and the
 # kernel clears their pages in each step.
@@ -68,8 +78,14 @@ def child_environment() -> dict[str, str]:
     # Import this code, not a folder named `model` in the working directory.
     root = str(Path(__file__).parents[2])
     paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
+    # They describe the job of a torchrun that started this process.
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in _TORCHRUN_VARIABLES and not name.startswith("TORCHELASTIC_")
+    }
     return {
-        **os.environ,
+        **inherited,
         "GLIBC_TUNABLES": os.environ.get("GLIBC_TUNABLES", _KEEP_MEMORY),
         "PYTHONPATH": os.pathsep.join(paths),
         "PYTHONSAFEPATH": "1",
@@ -125,7 +141,7 @@ class Worker:
                 was_accepted, response = self._exchange(process, line, name=name)
                 if not response.endswith(b"\n"):
                     self._process = None
-                    code = _end(process, seconds=_END_SECONDS)
+                    code = end_process(process, seconds=_END_SECONDS)
                     if self._stops != stops and code in (0, -signal.SIGTERM):
                         raise TrainingError(f"{name}: stopped (SIGTERM)")
                     # An idle worker may end just before the call: start another one.
@@ -134,7 +150,7 @@ class Worker:
             values: dict[str, Any] = json.loads(response)
             if values.get("is_last"):
                 self._process = None
-                _end(process, seconds=_END_SECONDS)
+                end_process(process, seconds=_END_SECONDS)
         if "error" in values:
             raise deserialize_error(values["error"], name=name)
         result: dict[str, Any] = values["result"]
@@ -158,15 +174,15 @@ class Worker:
         if is_running:
             process.terminate()
         self._process = None
-        _end(process, seconds=_STOP_SECONDS if is_running else _END_SECONDS)
+        end_process(process, seconds=STOP_SECONDS if is_running else _END_SECONDS)
 
     def _get_process(self) -> tuple[subprocess.Popen[bytes], bool]:
         """Return the process, and whether it was just started."""
         if self._process is not None and self._process.poll() is None:
             return self._process, False
         if self._process is not None:
-            _end(self._process, seconds=0)
-        self._process = _start(
+            end_process(self._process, seconds=0)
+        self._process = start_module(
             ["model.launch.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -194,7 +210,7 @@ class Worker:
         except BaseException as error:
             self._process = None
             process.terminate()
-            _wait(process, seconds=_STOP_SECONDS)
+            _wait(process, seconds=STOP_SECONDS)
             with stdout:
                 _note_response(error, stdout.readlines(), name=name)
             raise
@@ -219,7 +235,7 @@ class WorkerPool:
                 worker = Worker(len(self._all))
                 self._all.append(worker)
         try:
-            with _stoppable(worker.stop):
+            with stoppable(worker.stop):
                 return worker.call(function, argument)
         finally:
             with self._lock:
@@ -260,7 +276,7 @@ def call_in_worker(function: str, argument: BaseModel) -> dict[str, Any]:
     return _SHARED.call(function, argument)
 
 
-def run_job(module: str, job: BaseModel, *, name: str, folder: Path, num_processes: int) -> None:
+def run_job(module: str, job: BaseModel, *, name: str, folder: Path) -> None:
     """Run a module on a job in other processes and wait for their end.
 
     Args:
@@ -268,30 +284,55 @@ def run_job(module: str, job: BaseModel, *, name: str, folder: Path, num_process
         job: Job; written to the folder.
         name: Name of the job in messages.
         folder: Local folder for the job file and the error file.
-        num_processes: Number of processes; torchrun starts several.
 
     Raises:
         BertloomError, OSError: Errors of the module.
         ConfigError: The job refers to data in the memory of this process.
         RunnerError: Another error, or a process was killed.
     """
+    run_written_job(module, write_job(job, name=name, folder=folder), name=name)
+
+
+def write_job(job: BaseModel, *, name: str, folder: Path) -> Path:
+    """Write a job to its folder and return the path of the file.
+
+    Raises:
+        ConfigError: The job refers to data in the memory of this process.
+    """
     text = job.model_dump_json(indent=2)
     _check_not_in_memory(text, name=name)
     folder.mkdir(parents=True, exist_ok=True)
-    failure, job_file = folder / FAILURE_FILE, folder / JOB_FILE
-    failure.unlink(missing_ok=True)
+    job_file = folder / JOB_FILE
     job_file.touch(mode=0o600)  # URLs in it may hold credentials
     job_file.write_text(text, encoding="utf-8")
-    command = [module, str(job_file)]
-    added: dict[str, str] = {}
-    if num_processes > 1:
-        command, added = torchrun(command, num_processes=num_processes)
-    with _start(command, added=added) as process, _stoppable(process.terminate):
+    return job_file
+
+
+def run_written_job(
+    module: str,
+    job_file: Path,
+    *,
+    name: str,
+    options: Sequence[str] = (),
+    should_stop: Callable[[], bool] | None = None,
+) -> None:
+    """Run a module on a job that is written, and wait for the end; see `run_job`.
+
+    Args:
+        module: Program that gets the job file and the options.
+        job_file: File of the job.
+        name: Name of the job in messages.
+        options: Further arguments of the module.
+        should_stop: Called about once per second; True requests a stop. None: never.
+    """
+    failure = job_file.with_name(FAILURE_FILE)
+    failure.unlink(missing_ok=True)
+    with start_module([module, str(job_file), *options]) as process, stoppable(process.terminate):
         try:
-            code = process.wait()
+            code = _wait_while(process, should_stop)
         except BaseException as error:
             process.terminate()
-            _end(process, seconds=_STOP_SECONDS)
+            end_process(process, seconds=STOP_SECONDS)
             if failure.exists():
                 _note_stop(error, json.loads(failure.read_text(encoding="utf-8")), name=name)
             raise
@@ -301,14 +342,34 @@ def run_job(module: str, job: BaseModel, *, name: str, folder: Path, num_process
         raise _exit_error(name, code)
 
 
-def torchrun(command: list[str], *, num_processes: int) -> tuple[list[str], dict[str, str]]:
-    """Return the module and arguments that run a module in several processes, and variables."""
+def _wait_while(process: subprocess.Popen[bytes], should_stop: Callable[[], bool] | None) -> int:
+    """Wait for the end of a process, and terminate it once if `should_stop` returns True."""
+    while should_stop is not None:
+        try:
+            return process.wait(_POLL_SECONDS)
+        except subprocess.TimeoutExpired:
+            if should_stop():
+                process.terminate()
+                return end_process(process, seconds=STOP_SECONDS)
+    return process.wait()
+
+
+def torchrun(
+    command: Sequence[str], *, num_processes: int, rendezvous: Sequence[str] = ()
+) -> tuple[list[str], dict[str, str]]:
+    """Return the module and arguments that run a module in several processes, and variables.
+
+    Args:
+        command: Module and its arguments.
+        num_processes: Number of processes on this machine.
+        rendezvous: Options of torchrun for several machines. Empty: this machine alone.
+    """
     nproc = f"--nproc-per-node={num_processes}"
     # By default torchrun kills after 30 s, maybe while a large checkpoint is written, and sets
-    # one thread per process.
+    # one thread per process. It has to kill its processes before it is killed itself.
     threads = max(1, (os.cpu_count() or 1) // num_processes)
-    return ["torch.distributed.run", "--standalone", nproc, "-m", *command], {
-        "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(int(_STOP_SECONDS)),
+    return ["torch.distributed.run", *(rendezvous or ["--standalone"]), nproc, "-m", *command], {
+        "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(int(STOP_SECONDS - _END_SECONDS)),
         "OMP_NUM_THREADS": str(threads),
     }
 
@@ -339,7 +400,7 @@ def call_group() -> Iterator[Callable[[], None]]:
 
 
 @contextlib.contextmanager
-def _stoppable(stop: Callable[[], None]) -> Iterator[None]:
+def stoppable(stop: Callable[[], None]) -> Iterator[None]:
     """Register a call for `stop_running_calls`, and for the `call_group` of this thread."""
     groups = [_RUNNING, _GROUP.get(_RUNNING)]
     for group in groups:
@@ -356,7 +417,7 @@ def end_workers() -> None:
     _SHARED.end()
 
 
-def _start(
+def start_module(
     module: list[str],
     *,
     stdin: int | None = None,
@@ -382,7 +443,7 @@ def _start(
     return process
 
 
-def _end(process: subprocess.Popen[bytes], *, seconds: float) -> int:
+def end_process(process: subprocess.Popen[bytes], *, seconds: float) -> int:
     """Close the pipes, which ends an idle worker, and return the exit code."""
     code = _wait(process, seconds=seconds)
     if process.stdout is not None:

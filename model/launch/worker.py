@@ -17,7 +17,7 @@ import select
 import sys
 import time
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -32,6 +32,10 @@ from schemas.redaction import RedactingFormatter
 
 _LOGGER = logging.getLogger("model.launch.worker")  # __name__ is __main__ in a worker
 _PACKAGE = "model."
+
+ALLOCATOR_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+"""Environment variables of CUDA's allocator; the second is the older name of the first."""
+
 _IDLE_SECONDS = 120.0
 _POLL_SECONDS = 1.0
 
@@ -101,14 +105,24 @@ def write_failure(folder: Path, error: BaseException) -> None:
 
 
 def _prepare(name: str) -> None:
-    """Set up logging and the wait policy of threads, before torch is loaded."""
+    """Set up logging, the wait policy of threads and CUDA's allocator, before torch is loaded."""
     share = limit_thread_spinning()
+    allow_growing_segments()
     handler = logging.StreamHandler()
     handler.setFormatter(RedactingFormatter("%(levelname)s %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logging.getLogger("model").setLevel(logging.INFO)
     if share is not None and os.environ.get("RANK", "0") == "0":
         _LOGGER.info("%s: %s", name, share.text)
+
+
+def allow_growing_segments(environ: MutableMapping[str, str] = os.environ) -> None:
+    """Let CUDA's allocator extend its blocks: packed batches have a new length in each step.
+
+    Call it before torch allocates on a GPU. A setting of the user is kept.
+    """
+    if not any(name in environ for name in ALLOCATOR_VARIABLES):
+        environ[ALLOCATOR_VARIABLES[0]] = "expandable_segments:True"
 
 
 def _take_standard_pipes() -> tuple[IO[bytes], IO[bytes]]:

@@ -13,24 +13,20 @@ from typing import Any
 
 import torch
 
-from model.data.batches import StepBatch
 from model.launch.distributed import ProcessGroup
 from model.monitoring.formatting import format_percent, format_rounded_duration
-from model.monitoring.plots import plot_curves
-from model.monitoring.throughput import ThroughputMeter, batch_flops, peak_flops
+from model.monitoring.throughput import ThroughputMeter, Work, peak_flops
 from model.monitoring.training_log import (
     CurveWriter,
     EvaluationRecord,
     JsonLines,
     StepRecord,
     ThroughputRecord,
-    read_curves,
 )
 from model.training.amounts import Amounts, Unit, budget_unit
-from model.training.artifact_files import CURVES_PICTURE
 from pipelines.progress import PROGRESS_FILE, ProgressFile
 from pipelines.terminal import BARS_VARIABLE
-from schemas.model_configs import BudgetConfig, ModelConfig, PretrainConfig
+from schemas.model_configs import BudgetConfig, PretrainConfig
 
 _LOGGER = logging.getLogger(__name__)
 _LINE_SECONDS = 15.0
@@ -176,7 +172,6 @@ class PretrainingLogger:
         folder: Folder of the job, for the progress file.
         curves: Folder of the log.
         config: Configuration of the phase.
-        model, vocab_size: Shape of the model, to count FLOPs.
         group: Processes of the run.
         done: Work of earlier starts of the run.
     """
@@ -188,13 +183,9 @@ class PretrainingLogger:
         folder: Path,
         curves: Path,
         config: PretrainConfig,
-        model: ModelConfig,
-        vocab_size: int,
         group: ProcessGroup,
         done: Amounts,
     ) -> None:
-        self._name, self._curves = name, curves
-        self._config, self._model, self._vocab_size = config, model, vocab_size
         peak = peak_flops(group.device, precision="bf16" if config.precision == "bf16" else "fp32")
         if group.device.type == "cuda":  # the measurement of the peak does not count
             torch.cuda.reset_peak_memory_stats(group.device)
@@ -208,25 +199,14 @@ class PretrainingLogger:
                 ),
             )
 
-    def on_step_end(self, done: Amounts, *, batch: StepBatch, waited: float) -> None:
+    def on_step_end(self, done: Amounts, *, work: Work, waited: float) -> None:
         """Count a step."""
-        objective = self._config.objective
-        flops = batch_flops(
-            self._model,
-            vocab_size=self._vocab_size,
-            batches=batch.micro_batches,
-            next_sentence=objective == "mlm+nsp",
-            causal=objective == "left-to-right",
-        )
-        padded_tokens = sum(len(part.tokens.input_ids) for part in batch.micro_batches)
-        self._meter.add(
-            tokens=batch.tokens, padded_tokens=padded_tokens, flops=flops, waited=waited
-        )
+        self._meter.add(work, waited=waited)
         if self._main is not None:
             self._main[1].update(done)
 
     def log_step(self, record: StepRecord, *, seconds: float) -> None:
-        """Log losses, and the throughput since the last call. All processes must call it."""
+        """Log losses, and the throughput since the last call."""
         throughput = self._meter.record(record.step, seconds=seconds)
         if self._main is not None:
             writer, progress = self._main
@@ -249,12 +229,6 @@ class PretrainingLogger:
         """Write the log to disk. Call it before each checkpoint."""
         if self._main is not None:
             self._main[0].sync()
-
-    def plot(self) -> None:
-        """Plot the curves of the whole phase."""
-        if self._main is not None:
-            self._main[0].sync()
-            plot_curves(self._name, read_curves(self._curves), self._curves / CURVES_PICTURE)
 
     def close(self) -> None:
         """Log the last state and close the files."""

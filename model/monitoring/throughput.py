@@ -203,6 +203,20 @@ def model_flops_utilization(
     return None if peak is None else flops / (seconds * processes * peak.flops)
 
 
+class Work(NamedTuple):
+    """Work of all processes.
+
+    Attributes:
+        tokens: Tokens without padding.
+        padded_tokens: Tokens with padding.
+        flops: Model FLOPs.
+    """
+
+    tokens: int = 0
+    padded_tokens: float = 0
+    flops: float = 0
+
+
 class ThroughputMeter:
     """Measures throughput between lines of the log.
 
@@ -218,41 +232,38 @@ class ThroughputMeter:
         self._reset()
 
     def _reset(self) -> None:
-        self._tokens = self._padded_tokens = self._flops = 0
-        self._waited = 0.0
+        self._work, self._waited = Work(), 0.0
 
-    def add(self, *, tokens: int, padded_tokens: int, flops: int, waited: float) -> None:
-        """Count a step.
-
-        Args:
-            tokens: Tokens without padding, of all processes.
-            padded_tokens: Tokens with padding, of this process.
-            flops: Model FLOPs of this process.
-            waited: Seconds that this process waited for its batch.
-        """
-        self._tokens += tokens
-        self._padded_tokens += padded_tokens
-        self._flops += flops
+    def add(self, work: Work, *, waited: float) -> None:
+        """Count a step, and the seconds that this process waited for its batch."""
+        total = self._work
+        self._work = Work(
+            total.tokens + work.tokens,
+            padded_tokens=total.padded_tokens + work.padded_tokens,
+            flops=total.flops + work.flops,
+        )
         self._waited += waited
 
     def record(self, step: int, *, seconds: float) -> ThroughputRecord:
-        """Return the throughput since the last record. All processes must call it together.
+        """Return the throughput since the last record.
 
         Args:
             step: Number of steps.
             seconds: Training time over all starts of the run.
         """
         duration = max(seconds - self._start_seconds, 1e-9)
-        padded_tokens, flops = self._group.all_reduce_sum([self._padded_tokens, self._flops])
         record = ThroughputRecord(
             step=step,
             seconds=seconds,
-            tokens_per_second=self._tokens / duration,
-            padded_tokens_per_second=padded_tokens / duration,
+            tokens_per_second=self._work.tokens / duration,
+            padded_tokens_per_second=self._work.padded_tokens / duration,
             peak_memory_bytes=peak_memory(self._group.device),
             loader_wait_share=min(1.0, self._waited / duration),
             model_flops_utilization=model_flops_utilization(
-                flops, seconds=duration, processes=self._group.world_size, peak=self._peak
+                self._work.flops,
+                seconds=duration,
+                processes=self._group.world_size,
+                peak=self._peak,
             ),
         )
         self._start_seconds = seconds

@@ -12,10 +12,13 @@ import logging
 import math
 import os
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from model.training.artifact_files import CURVES_FILE, EVENTS_FOLDER, TIMINGS_FILE
 from schemas.errors import TrainingError
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -117,9 +120,6 @@ class CurveWriter:
     """
 
     def __init__(self, folder: Path, *, resume_step: int) -> None:
-        # lazy: loads tensorboard
-        from torch.utils.tensorboard import SummaryWriter
-
         folder.mkdir(parents=True, exist_ok=True)
         self._curves = JsonLines(folder / CURVES_FILE, resume_step=resume_step)
         self._timing = JsonLines(folder / TIMINGS_FILE, resume_step=resume_step)
@@ -131,7 +131,7 @@ class CurveWriter:
                 folder / CURVES_FILE,
                 resume_step,
             )
-        self._events = SummaryWriter(str(folder / EVENTS_FOLDER), purge_step=resume_step + 1)
+        self._events = _open_events(folder / EVENTS_FOLDER, resume_step=resume_step)
 
     def write_step(self, step: StepRecord, throughput: ThroughputRecord) -> None:
         """Write the losses of a step and the throughput until it."""
@@ -152,6 +152,8 @@ class CurveWriter:
         self._add_scalars("held-out", evaluation)
 
     def _add_scalars(self, group: str, record: _Record) -> None:
+        if self._events is None:
+            return
         for name, value in record._asdict().items():
             if name != "step" and value is not None:
                 tag = f"{group}/{name.removeprefix('held_out_')}"
@@ -164,13 +166,25 @@ class CurveWriter:
         """
         self._curves.sync()
         self._timing.sync()
-        self._events.flush()
+        if self._events is not None:
+            self._events.flush()
 
     def close(self) -> None:
         """Close all files."""
         self._curves.close()
         self._timing.close()
-        self._events.close()
+        if self._events is not None:
+            self._events.close()
+
+
+def _open_events(folder: Path, *, resume_step: int) -> SummaryWriter | None:
+    """Return the writer of TensorBoard's files, or None on machines without TensorBoard."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter  # lazy: loads tensorboard
+    except ImportError:
+        _LOGGER.warning("TensorBoard is not installed: its event files are not written")
+        return None
+    return SummaryWriter(str(folder), purge_step=resume_step + 1)
 
 
 def read_curves(folder: Path) -> Curves:

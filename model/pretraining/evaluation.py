@@ -5,8 +5,8 @@ that all models predict the same tokens (reference: run_pretraining.py, metric_f
 comparable (Table 6) if artifact, vocabulary and `evaluation.max_eval_samples` are equal.
 
 A left-to-right model predicts every token but the first from the tokens before it. Its perplexity
-is not comparable with that of masked tokens, nor are those of instances with different masking
-mixes (Table 8).
+is not comparable with that of masked tokens. Perplexities of instances with different masking mixes
+(Table 8) are not comparable either.
 """
 
 from __future__ import annotations
@@ -71,6 +71,7 @@ class HeldOutEvaluator:
             vocab_size=setup.model.vocab_size,
             max_seq_length=setup.max_seq_length,
             part="held-out",
+            ranks=group,
         )
         return cls(instances, setup, group=group) if len(instances) else None
 

@@ -7,13 +7,17 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from model.launch.launcher import local_folder, run_job
+from model.launch.machines import current_machines, run_job_on_machines
 from pipelines.progress import forward_progress
 from schemas.manifest import StageInput
 from schemas.model_configs import PretrainConfig
 
+PROGRAM = "model.pretraining.process"
+"""Module that runs a job in one process, or starts torchrun for several."""
+
 
 class TrainingJob(BaseModel):
-    """Everything that training needs to know; a file of it can be handed to torchrun by hand."""
+    """Everything that training needs to know, on one machine or several."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -40,16 +44,11 @@ class TrainingJob(BaseModel):
             BertloomError: as the training says.
             ConfigError: its data is in memory, which its processes do not share.
             RunnerError: A process was killed; a rerun resumes from the last checkpoint.
+            MachinesError: A machine did not come.
         """
-        folder = self.folder()
+        folder, machines = self.folder(), current_machines()
         with forward_progress(folder):
-            run_job(
-                "model.pretraining.process",
-                self,
-                name=self.name,
-                folder=folder,
-                # `auto`: the process counts the GPUs, because this one does not load torch.
-                num_processes=1
-                if self.config.num_processes == "auto"
-                else self.config.num_processes,
-            )
+            if machines is None:
+                run_job(PROGRAM, self, name=self.name, folder=folder)
+            else:
+                run_job_on_machines(machines, PROGRAM, self, name=self.name, folder=folder)

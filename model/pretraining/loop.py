@@ -10,9 +10,11 @@ import torch
 from torch import nn
 
 from model.data.batches import PretrainingBatch, StepBatch
+from model.encoder.heads import BertForPretraining
 from model.launch.distributed import ProcessGroup, init_distributed
 from model.launch.stopping import StopRequest
 from model.monitoring.reporter import PretrainingLogger
+from model.monitoring.throughput import Work, batch_flops
 from model.monitoring.training_log import EvaluationRecord, StepRecord
 from model.optim.schedules import learning_rate
 from model.pretraining.checks import find_unigram_warning, held_out_caution
@@ -66,7 +68,6 @@ def train(job: TrainingJob, *, stop: StopRequest) -> None:
         trainer.run()
         trainer.evaluate()
         setup.state.is_finished = True
-        training.logger.plot()
         trainer.save()
         trainer.close()
 
@@ -82,7 +83,7 @@ class PretrainingModule(TrainingModule[StepBatch]):
     def __init__(self, job: TrainingJob, setup: PretrainingSetup, *, group: ProcessGroup) -> None:
         config = setup.config
         self.name, self.config, self.setup, self.group = job.name, config, setup, group
-        self.model: nn.Module = setup.model
+        self.model: BertForPretraining = setup.model
         self.optimizer, self.is_resumed = setup.optimizer, setup.is_resumed
         self.checkpoint_config = config.checkpoints
         self.is_bf16, self.is_compiled = config.precision == "bf16", config.compile
@@ -99,8 +100,6 @@ class PretrainingModule(TrainingModule[StepBatch]):
             folder=job.folder(),
             curves=job.folder() / CURVES_FOLDER,
             config=config,
-            model=setup.model.config,
-            vocab_size=setup.model.vocab_size,
             group=group,
             done=setup.state.done,
         )
@@ -155,6 +154,18 @@ class PretrainingModule(TrainingModule[StepBatch]):
     def divergence_reason(self, loss: float) -> str:
         return self.setup.state.check_divergence(loss, max_rise=self.config.divergence_threshold)
 
+    def count_work(self, batch: StepBatch) -> tuple[int, int]:
+        """Return the number of tokens, padding included, and the model FLOPs."""
+        objective = self.config.objective
+        flops = batch_flops(
+            self.model.config,
+            vocab_size=self.model.vocab_size,
+            batches=batch.micro_batches,
+            next_sentence=objective == "mlm+nsp",
+            causal=objective == "left-to-right",
+        )
+        return sum(len(part.tokens.input_ids) for part in batch.micro_batches), flops
+
     def count_step(self, batch: StepBatch) -> None:
         state = self.setup.state
         state.done.steps += 1
@@ -176,7 +187,12 @@ class PretrainingModule(TrainingModule[StepBatch]):
             *state.recent_mlm[-(RECENT_STEPS - 1) :],
             metrics.sums[0] / max(1, batch.predictions),
         ]
-        self.logger.on_step_end(state.done, batch=batch, waited=metrics.waited)
+        *_, padded_tokens, flops = metrics.sums
+        self.logger.on_step_end(
+            state.done,
+            work=Work(batch.tokens, padded_tokens=padded_tokens, flops=flops),
+            waited=metrics.waited,
+        )
         # Write the last line before the checkpoint of the last step, so that a run that resumes
         # from the checkpoint finds it.
         is_last = budget_reached(state, self.config.budget)

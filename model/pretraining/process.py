@@ -1,5 +1,8 @@
-"""One process of a training job: `python -m model.pretraining.process JOB.json`, or the same under
-torchrun, on as many machines as share the job's folders."""
+"""One process of a training job: `python -m model.pretraining.process JOB.json [OPTION ...]`.
+
+It trains, or replaces itself by torchrun for several processes, on one machine or, with options of
+torchrun's rendezvous, on several machines that share the job's folders.
+"""
 
 from __future__ import annotations
 
@@ -9,32 +12,42 @@ import sys
 from model.launch.launcher import torchrun
 from model.launch.stopping import StopRequest
 from model.launch.worker import run_job_file
-from model.pretraining.job import TrainingJob
+from model.pretraining.job import PROGRAM, TrainingJob
+from schemas.errors import TrainingError
 
 
 def main(arguments: list[str]) -> int:
     """Train; the exit code: 0 at the end of the budget, 1 for an error, which is left in a file."""
-    return run_job_file("model.pretraining.process:train_on_all_gpus", arguments[0])
+    return run_job_file(f"{PROGRAM}:train_on_all_gpus", arguments[0])
 
 
 def train_on_all_gpus(job: TrainingJob, *, stop: StopRequest) -> None:
-    """Train; with `num_processes: auto` and several GPUs, replace this process by torchrun."""
+    """Train; for several processes or machines, replace this process by torchrun."""
     from model.pretraining.loop import train  # lazy: after the wait policy of threads is set
 
-    num_gpus = _count_gpus(job)
-    if "WORLD_SIZE" in os.environ or num_gpus < 2:
+    job_file, *rendezvous = sys.argv[1:]
+    is_rank = "WORLD_SIZE" in os.environ
+    num_processes = 1 if is_rank else _count_processes(job)
+    if is_rank or (num_processes == 1 and not rendezvous):
         train(job, stop=stop)
         return
-    command, added = torchrun(["model.pretraining.process", *sys.argv[1:]], num_processes=num_gpus)
+    if stop.reason:  # torchrun would not know of it
+        raise TrainingError(f"{job.name}: stopped before it started ({stop.reason})")
+    command, added = torchrun(
+        [PROGRAM, job_file], num_processes=num_processes, rendezvous=rendezvous
+    )
     os.execve(sys.executable, [sys.executable, "-m", *command], {**added, **os.environ})  # noqa: S606
 
 
-def _count_gpus(job: TrainingJob) -> int:
-    """Return the number of GPUs for `num_processes: auto`; 0 with another value."""
+def _count_processes(job: TrainingJob) -> int:
+    """Return the number of processes on this machine; with `auto`, one per GPU."""
+    if job.config.num_processes != "auto":
+        return job.config.num_processes
+    if job.config.device == "cpu":
+        return 1
     import torch  # lazy
 
-    is_auto = job.config.num_processes == "auto" and job.config.device != "cpu"
-    return torch.cuda.device_count() if is_auto else 0
+    return max(1, torch.cuda.device_count())
 
 
 if __name__ == "__main__":

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 from safetensors.torch import save as save_tensors
 
 from model.encoder.hf_weights import save_model
+from model.monitoring.plots import plot_curves
+from model.monitoring.training_log import read_curves
 from model.pretraining.checks import find_warnings, held_out_caution
 from model.pretraining.job import TrainingJob
 from model.pretraining.setup import open_model
@@ -69,7 +71,7 @@ def read_finished(job: TrainingJob) -> FinishedTraining:
     return FinishedTraining(
         files=files,
         snapshots=snapshots.files(model, pad_token_id=pad_id),
-        records=_records(job.folder() / CURVES_FOLDER),
+        records=_records(job),
         counters={
             "instances": state.instances,
             "steps": state.done.steps,
@@ -110,8 +112,12 @@ def _next_phase_state(job: TrainingJob, state: PhaseState) -> dict[str, Any]:
     }
 
 
-def _records(folder: Path) -> dict[str, Path]:
-    """The curves (how often a line is written is no part of the result), timings, event files."""
+def _records(job: TrainingJob) -> dict[str, Path]:
+    """Plot the curves, and return all records of the training: how often a line is written is no
+    part of the result."""
+    folder = job.folder() / CURVES_FOLDER
+    if (curves := read_curves(folder)).steps:
+        plot_curves(job.name, curves, folder / CURVES_PICTURE)
     found = {name: folder / name for name in (CURVES_FILE, TIMINGS_FILE, CURVES_PICTURE)}
     # Their own names hold the machine's.
     for number, path in enumerate(sorted((folder / EVENTS_FOLDER).glob("*tfevents*"))):

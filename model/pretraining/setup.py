@@ -51,7 +51,7 @@ class PretrainingSetup:
     optimizer: Optimizer
     state: PhaseState
     is_resumed: bool
-    """Whether the phase resumes from one of its checkpoints."""
+    """True if the phase resumes from one of its checkpoints."""
 
     max_seq_length: int
     """Maximum length of the artifact's instances."""
@@ -97,7 +97,7 @@ def open_setup(
     config = job.config.model_copy(update={"precision": precision})
     vocab = input_file(job.vocabulary, VOCAB_FILE)
     model = open_model(job, vocab=vocab)
-    instances = open_instances(job, model=model)
+    instances = open_instances(job, model=model, group=group)
     model.to(group.device)  # first: the optimizer's state is on this device
     optimizer = build_optimizer(model.named_parameters(), config.optimizer)
     state = PhaseState()
@@ -128,13 +128,16 @@ def open_setup(
     )
 
 
-def open_instances(job: TrainingJob, *, model: BertForPretraining) -> InstanceDataset:
+def open_instances(
+    job: TrainingJob, *, model: BertForPretraining, group: ProcessGroup
+) -> InstanceDataset:
     """Open the job's training instances and check them against the model."""
     check_objective(job)
     return InstanceDataset.open(
         job.instances,
         vocab_size=model.vocab_size,
         max_seq_length=model.config.max_position_embeddings,
+        ranks=group,
     )
 
 

@@ -367,4 +367,4 @@ def _notes(table: PaperTable, rows: Sequence[OurRow]) -> Iterator[str]:
             "tenth."
         )
     if others and on_test:
-        yield "Those of ours with * are on test."
+        yield "Our scores with * are on test."

@@ -90,7 +90,7 @@ class PaperTable:
                     return column
         keys = ", ".join(column.key for column in self.columns)
         raise ConfigError(
-            f"{self.key} has no column {name!r} (nor {f'{part} {name}'!r}): choose one of {keys}"
+            f"{self.key} has no column {name!r} or {f'{part} {name}'!r}: choose one of {keys}"
         )
 
     def value(self, system: str, column: str) -> float | None:

@@ -169,7 +169,7 @@ def _result_notes(rows: Sequence[ResultRow]) -> list[str]:
     if any(row.reference for row in rows):
         notes.append(
             "reference: the evaluation that a row's numbers are of, with the metric: `bertloom "
-            "lineage REFERENCE` says what it was made from, `bertloom reproduce REFERENCE FOLDER` "
+            "lineage REFERENCE` shows its inputs, `bertloom reproduce REFERENCE FOLDER` "
             "how to make it again."
         )
     notes += [
@@ -249,7 +249,7 @@ def paper_table(filled: FilledTable) -> TextTable:
         for row in filled.rows
         if (cells := {key: cell for key, cell in row.cells.items() if cell.reference})
     ]
-    notes = [f"References of ours. {'; '.join(references)}."] if references else []
+    notes = [f"References of our rows. {'; '.join(references)}."] if references else []
     groups = (paper, tuple(ours))
     verdict = [f"Verdict. {filled.verdict}"] if filled.verdict else []
     return TextTable(filled.heading, tuple(header), groups, (*verdict, *filled.notes, *notes))

@@ -18,7 +18,7 @@ from model.tables.verdicts import Verdict
 def table_verdict(
     table: FilledTable, results: Sequence[ResultRow], verdicts: Sequence[Verdict]
 ) -> str:
-    """Return the verdict on a table; "" without rows of ours.
+    """Return the verdict on a table; "" if the table has no row of the recipe.
 
     Args:
         table: Table with our rows and their comparisons.

@@ -54,20 +54,20 @@ def read_mrpc(task: Task, split: str, url: str) -> Iterator[Row | BadRow]:
 
 
 def _dev_pairs(url: str) -> set[tuple[str, ...]]:
-    beside = {name: uri for uri, name in list_folder_of(url)}
-    found = next((beside[name] for name in DEV_IDS if name in beside), None)
-    if found is None:
+    siblings = {name: uri for uri, name in list_folder_of(url)}
+    dev_ids = next((siblings[name] for name in DEV_IDS if name in siblings), None)
+    if dev_ids is None:
         raise TaskDataError(
             f"{url}: contains GLUE's train and dev; expected {DEV_IDS[0]} next to it, GLUE's list "
-            f"of the pairs that are dev, found {', '.join(sorted(beside))}. Download GLUE's "
+            f"of the pairs that are dev, found {', '.join(sorted(siblings))}. Download GLUE's "
             f"{' or '.join(DEV_IDS)}, or give GLUE's own train.tsv and dev.tsv"
         )
     pairs = set[tuple[str, ...]]()
-    for number, line in enumerate(file_lines(found), start=1):
+    for number, line in enumerate(file_lines(dev_ids), start=1):
         pair = tuple(line.data.decode(errors="replace").split())
         if len(pair) != 2:
             raise TaskDataError(
-                f"{found}: line {number}: expected two ids with a tab between, found "
+                f"{dev_ids}: line {number}: expected two ids with a tab between, found "
                 f"{shown(' '.join(pair))}"
             )
         pairs.add(pair)

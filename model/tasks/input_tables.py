@@ -236,7 +236,7 @@ def _check_header(url: str, cells: Sequence[str], layout: FileLayout) -> None:
     if titles:
         raise TaskDataError(
             f"{url}: its first line has {shown(', '.join(titles))}, which look like names of "
-            f"columns: set {field_name('file_format.header')} to true if they are, else to false"
+            f"columns: set {field_name('file_format.header')} to true if they are, or to false"
         )
 
 

@@ -133,12 +133,12 @@ class FileLayout:
 
     @property
     def has_names(self) -> bool:
-        """Whether a recipe names columns by their names in the first line."""
+        """Return whether a recipe names columns by their names in the first line."""
         return any(isinstance(column, str) for column in self.named_columns.values())
 
     @property
     def has_header(self) -> bool:
-        """Whether the first line of a text file with named columns has their names."""
+        """Return whether the first line of a text file with named columns has their names."""
         return self.has_names if self.file_format.header is None else self.file_format.header
 
 
@@ -176,7 +176,7 @@ class Task:
     better)."""
 
     can_split_train: bool = False
-    """Whether `dev_fraction` can make a dev split of training rows: tasks for custom data."""
+    """True if `dev_fraction` can make a dev split of training rows: tasks for custom data."""
 
     is_pair: bool = False
     choices: int = 0

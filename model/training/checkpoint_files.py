@@ -7,14 +7,13 @@ after all other files are on disk, and deleted first.
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import json
 import os
 import secrets
 import shutil
 from collections.abc import Iterator, Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -54,12 +53,14 @@ class CheckpointRecord(_Model):
     """`checkpoint.json`: everything about a checkpoint except its tensors.
 
     Attributes:
+        home: Checkpoint that it belongs to, see `CheckpointFiles.home`.
         step: Number of finished steps.
         number: Position in the order of saving, from 1.
         saved: Time, ISO 8601, UTC.
         state: JSON values of the caller.
     """
 
+    home: str
     step: int = Field(ge=0)
     number: int = Field(ge=1)
     saved: str
@@ -72,11 +73,11 @@ class CheckpointRecord(_Model):
         return json.dumps({"checkpoint": record, "sha256": _digest(record)}, indent=1).encode()
 
     @classmethod
-    def parse(cls, data: bytes, *, url: str) -> CheckpointRecord:
+    def parse(cls, data: bytes, *, url: str, home: str) -> CheckpointRecord:
         """Return the record in the content of a file.
 
         Raises:
-            DamagedCheckpointError: The file is damaged.
+            DamagedCheckpointError: The file is damaged, or a copy of another checkpoint's record.
         """
         try:
             whole = json.loads(data)
@@ -90,11 +91,16 @@ class CheckpointRecord(_Model):
                 f"{url}: the sha256 of its content differs from the stored one"
             )
         try:
-            return cls.model_validate(record)
+            parsed = cls.model_validate(record)
         except ValidationError as error:
             raise DamagedCheckpointError(
                 f"{url}: expected the record of a checkpoint, got: {error}"
             ) from error
+        if parsed.home != home:
+            raise DamagedCheckpointError(
+                f"{url}: expected the record of {home}, got the record of {parsed.home}"
+            )
+        return parsed
 
 
 class CheckpointFiles:
@@ -116,6 +122,13 @@ class CheckpointFiles:
         """Return the absolute local path or the URL of a file."""
         path = self._path(*parts) if parts else self._root
         return path if self.is_local else str(self._fs.unstrip_protocol(path))
+
+    def home(self, name: str) -> str:
+        """Return what a record calls its checkpoint: `STAGE/CACHE_KEY/FOLDER/NAME` in a store.
+
+        A store keeps these names when it is moved.
+        """
+        return "/".join((*PurePosixPath(self._root).parts[-3:], name))
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
@@ -168,7 +181,7 @@ class CheckpointFiles:
             return None
         except OSError as error:
             raise _unreadable(url, error) from error
-        return CheckpointRecord.parse(data, url=url)
+        return CheckpointRecord.parse(data, url=url, home=self.home(name))
 
     def write_tensors(self, name: str, file: str, tensors: Mapping[str, Tensor]) -> TensorFileEntry:
         """Write one file of an unpublished checkpoint; equal tensors give equal bytes.
@@ -262,6 +275,8 @@ def _digest(record: Any) -> str:
 
 
 def _unreadable(url: str, error: OSError) -> CheckpointError:
-    # Bad sectors are damage. Other errors, such as permissions or connections, may be temporary.
-    kind = DamagedCheckpointError if error.errno == errno.EIO else CheckpointError
-    return kind(f"{url}: cannot be read: {error}")
+    # Not damage: another try may read the file, and a damaged checkpoint would be deleted.
+    return CheckpointError(
+        f"{url}: cannot be read: {error}. Run again; if the error persists, delete the folder of "
+        "this checkpoint to resume from an earlier one"
+    )

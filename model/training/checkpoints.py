@@ -144,6 +144,7 @@ class Checkpoints:
                     for stem in sorted(tensors)
                 ]
                 record = CheckpointRecord(
+                    home=self._files.home(name),
                     step=step,
                     number=number,
                     saved=datetime.datetime.now(datetime.UTC).isoformat(),
@@ -237,13 +238,13 @@ class Checkpoints:
     ) -> CheckpointError:
         needed = sum(tensor.nbytes for file in tensors.values() for tensor in file.values())
         free = self._files.free_bytes()
-        room = "" if free is None else f", {_megabytes(free)} is free"
+        spare = "" if free is None else f", {_megabytes(free)} is free"
         advice = _FULL.get(error.errno or 0, "Check that the folder is writable")
         good = [n for n in contents.records if n not in self._found_damaged]
         last = f"The last good one is {self._files.url(good[-1])}" if good else "There is no other"
         return CheckpointError(
             f"{self.url}: the checkpoint of step {step} cannot be written "
-            f"({error.strerror or error}): it needs {_megabytes(needed)}{room}. {advice}, then "
+            f"({error.strerror or error}): it needs {_megabytes(needed)}{spare}. {advice}, then "
             f"rerun to resume. {last}; the incomplete one was deleted."
         )
 

@@ -20,6 +20,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from model.data.batches import to_device
 from model.encoder.bert import Block
 from model.encoder.dropout import seed_dropout
 from model.launch.distributed import HostCopy, ProcessGroup
@@ -48,7 +49,7 @@ class StepMetrics(NamedTuple):
 
     Attributes:
         loss: Loss of the global batch.
-        sums: Totals of the sums of `TrainingModule.training_step`.
+        sums: Totals of `TrainingModule.training_step`, then those of `TrainingModule.count_work`.
         gradient_norm: Norm before clipping.
         learning_rate: Learning rate of the step.
         seconds: Total training time (`Stopwatch`) on the first process.
@@ -92,7 +93,7 @@ class TrainingModule(ABC, Generic[Batch]):
     is_bf16: bool
     is_compiled: bool = False
     is_resumed: bool
-    """Whether the training resumes from one of its checkpoints."""
+    """True if the training resumes from one of its checkpoints."""
 
     total_steps: int | None = None
     advice: str
@@ -129,6 +130,11 @@ class TrainingModule(ABC, Generic[Batch]):
     @abstractmethod
     def mean_loss(self, batch: Batch, sums: list[float]) -> float:
         """Return the batch's loss from the sums of its micro-batches."""
+
+    def count_work(self, batch: Batch) -> Sequence[float]:
+        """Return numbers of this process's share of a batch, to be summed over all processes."""
+        del batch
+        return ()
 
     @abstractmethod
     def count_step(self, batch: Batch) -> None:
@@ -328,7 +334,9 @@ class Trainer(Generic[Batch]):
         sums = self._accumulate_gradients(batch)
         norm = training.optimizer.step(learning_rate=learning_rate)
         training.optimizer.zero_grad()
-        results = HostCopy(torch.cat([self._synchronize(sums), norm.to(torch.float64).view(1)]))
+        results = HostCopy(
+            torch.cat([self._synchronize(batch, sums), norm.to(torch.float64).view(1)])
+        )
         self._finish_step()
         self._queued = _QueuedStep(batch, number, learning_rate, waited, results)
         training.count_step(batch)
@@ -358,7 +366,9 @@ class Trainer(Generic[Batch]):
         last = len(batch.micro_batches) - 1
         sums = torch.zeros((), dtype=torch.float64, device=device)
         for number, micro_batch in enumerate(batch.micro_batches):
-            seed_dropout(training.model, training.dropout_key(number))
+            # A GPU draws the numbers of all micro-batches from one generator.
+            if number == 0 or device.type == "cpu":
+                seed_dropout(training.model, training.dropout_key(number))
             with self._sync_gradients(number == last):
                 with torch.autocast(device.type, torch.bfloat16, enabled=training.is_bf16):
                     loss, step_sums = training.training_step(
@@ -376,16 +386,15 @@ class Trainer(Generic[Batch]):
         no_sync: AbstractContextManager[Any] = self._model.no_sync()
         return no_sync
 
-    def _synchronize(self, sums: torch.Tensor) -> torch.Tensor:
+    def _synchronize(self, batch: Batch, sums: torch.Tensor) -> torch.Tensor:
         """Return sums over all processes and the first one's clock, in one all-reduce per step."""
         save_seconds = self.training.checkpoint_config.save_minutes * 60
         is_due = time.monotonic() - self._saved_at > save_seconds
         clock = [self._clock.seconds, float(is_due)] if self.group.is_main_process else [0.0, 0.0]
         stop = float(bool(self._stop.reason))
-        host = torch.tensor([*clock, stop], dtype=torch.float64)
-        return self.group.all_reduce_tensor(
-            torch.cat([sums, host.to(sums.device, non_blocking=True)])
-        )
+        counts = self.training.count_work(batch)
+        host = torch.tensor([*counts, *clock, stop], dtype=torch.float64)
+        return self.group.all_reduce_tensor(torch.cat([sums, to_device(host, sums.device)]))
 
     def _divergence(self, problem: str, batch: Batch, *, number: int) -> DivergenceError:
         # Losses and norms are equal in all processes, so all of them get here.

@@ -63,8 +63,8 @@ class CacheableShardFn(ShardFn, Protocol):
     def identity(self, item: Any) -> Any:
         """Return everything that determines the item's output, as JSON values.
 
-        Configuration, code and environment of the stage are not part of it, nor are names and
-        numbers that only place the item in this job.
+        Not part of it: configuration, code and environment of the stage, and names and numbers that
+        only locate the item in this job.
         """
 
     def has_cheap_identity(self, item: Any) -> bool:

@@ -336,7 +336,7 @@ class LineJoiner:
 
     @functools.cached_property
     def _breaks_words(self) -> bool | None:
-        """Whether lines of the text end within words; None if no word tells."""
+        """Return whether lines of the text end within words; None if no word shows it."""
         votes = 0
         for match in _CUT_WORD.finditer(self._text):
             left, right = _last_word(match["before"]), _WORDS.match(match["after"])

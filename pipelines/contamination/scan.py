@@ -41,6 +41,7 @@ from pipelines.io.stage_inputs import InputFile
 from schemas.arrow import CONTAMINATION_HITS, CONTAMINATION_NGRAMS, EXAMPLES
 from schemas.corpus_configs import ContaminationConfig
 from schemas.errors import ArtifactCorruptError, ConfigError
+from schemas.field_names import field_name
 from schemas.manifest import FileEntry, StageInput
 
 _BASE = 0x9E3779B97F4A7C15  # odd, so that it has an inverse modulo 2**64
@@ -217,7 +218,8 @@ def split_files(given: Mapping[str, StageInput], config: ContaminationConfig) ->
                 found[task, split] = (kind, InputFile.of(examples, entry))
     if unknown := [split for split in config.splits if split not in known]:
         raise ConfigError(
-            f"splits: expected some of {', '.join(sorted(known))}, got {', '.join(unknown)}"
+            f"{field_name('splits')}: expected some of {', '.join(sorted(known))}, "
+            f"got {', '.join(unknown)}"
         )
     return found
 

@@ -16,8 +16,6 @@ import zlib
 from collections.abc import Generator, Iterator, Sequence
 from typing import IO, Literal, NamedTuple
 
-import zstandard
-
 from pipelines.progress import report_fraction
 from schemas.errors import InputError
 
@@ -234,6 +232,8 @@ def _gzip_chunks(source: IO[bytes], *, end: int) -> Iterator[Chunk | Damage]:
 
 
 def _zstd_chunks(source: IO[bytes], *, end: int) -> Iterator[Chunk | Damage]:
+    import zstandard  # lazy: trainings import the readers of tasks, but read no raw files
+
     # Windows of up to 2 GiB are what `zstd --long=31` makes.
     frames = zstandard.ZstdDecompressor(max_window_size=1 << 31)
     decoder, frame, position, fed = frames.decompressobj(), 0, 0, False

@@ -17,6 +17,10 @@ class SpecialFileError(OSError):
     """A named pipe, a device or a socket where a regular file is expected."""
 
 
+class HardLinkError(OSError):
+    """A disk without hard links, such as one with exFAT."""
+
+
 def is_special(path: str | Path) -> bool:
     """Return whether a path, or its link's target, is a named pipe, a device or a socket.
 
@@ -142,6 +146,38 @@ def write_atomic(target: Path, data: bytes) -> None:
     with temp_file_beside(target, data) as written:
         written.replace(target)
     fsync_dir(target.parent)
+
+
+def create_atomic(target: Path, data: bytes) -> None:
+    """Write a file that does not exist yet; it is complete as soon as it is visible.
+
+    Raises:
+        FileExistsError: The file exists. It is not changed.
+        HardLinkError: The disk cannot do it.
+    """
+    with temp_file_beside(target, data) as written:
+        try:
+            os.link(written, target)
+        except FileExistsError:
+            # NFS repeats a request whose answer it lost, and reports that the link exists.
+            if target.is_symlink() or not written.samefile(target):
+                raise
+        except OSError as error:
+            raise HardLinkError(error.errno, error.strerror, str(target)) from error
+    fsync_dir(target.parent)
+
+
+def create_file(target: Path, data: bytes) -> None:
+    """Write a file that does not exist yet, with `create_atomic` if the disk has hard links.
+
+    Raises:
+        FileExistsError: The file exists. It is not changed.
+    """
+    try:
+        create_atomic(target, data)
+    except HardLinkError:
+        with target.open("xb") as sink:
+            sink.write(data)
 
 
 def fsync_dir(folder: Path) -> None:

@@ -141,6 +141,7 @@ _LONG_LINE = {
 }
 _LEAST_PROSE = {False: 160, True: 80}  # characters; one sentence only introduces a list
 _LIST_MARKS = frozenset("*#:;|!{}<")
+_LINE_MARKS = tuple("*#:;")
 _WORK = re.compile(
     r"://|ISBN|\bdoi\b|\bp{1,2}\. ?\d|\b[Vv]ol\.|\b[Ee]ds?\.|^\W*[^\W\d_][\w'’-]*+, [^\W\d_]"
     r"|^[^.]{0,80}\(\d{4}[a-z]?\)|\(\w* ?\d{4}\) ?[:.,]"
@@ -286,6 +287,17 @@ class Scanner:
             out.append(mark or DROPPED)  # two runs of apostrophes stay two
         return position
 
+    def _skip_block(self, position: int) -> int:
+        """Continue at `position`, after markup that ends a paragraph within a line of the page.
+
+        A character there marks no list: MediaWiki reads list marks at the start of a line only.
+        """
+        position = self._skip(position)
+        is_line_start = not self._out or self._out[-1][-1:] == "\n"
+        if is_line_start and self._text.startswith(_LINE_MARKS, position):
+            self._out.append(DROPPED)
+        return position
+
     def _skip_invisible(self, position: int) -> int:
         """Continue at `position`, after markup that shows nothing."""
         out = self._out
@@ -415,7 +427,7 @@ class Scanner:
             value = first_gap(content)  # of a template that its own text depends on
         if value and not is_dropped:
             self._write(value)
-            return self._skip(token.end()) if value[-1] == "\n" else token.end()
+            return self._skip_block(token.end()) if value[-1] == "\n" else token.end()
         has_arguments = arguments.are_filled() or top.rule.always_shows_text
         is_dropped |= top.rule.may_be_empty or not has_arguments
         is_inline = bool(self._out) and self._out[-1][-1:] != "\n"
@@ -497,6 +509,7 @@ class Scanner:
             if name in _QUOTE_TAGS:
                 self._end_quotation()
                 self._quotation = None if closes else len(self._out)
+            return self._skip_block(end)
         return self._skip(end)
 
     def _end_quotation(self) -> None:
@@ -537,7 +550,7 @@ class Scanner:
             self._out.append("\n\n")
         elif name in {"syntaxhighlight", "source"}:
             return self._skip(end, mark=CODE)
-        return self._skip(end)
+        return self._skip_block(end)
 
     def _formula(self, name: str, position: int) -> int:
         end = self._delimiters.end_of_tag(name, position)
@@ -645,7 +658,7 @@ class Scanner:
         if end == NOT_FOUND:
             end = self._delimiters.end_of_paragraph(token.end())
         self._dropped["table"] += end - token.start()
-        return self._skip(end)
+        return self._skip_block(end)
 
 
 __all__ = ["UnknownTemplates", "WikiSettings", "clean_wikitext", "is_redirect", "wiki_settings"]

@@ -27,13 +27,13 @@ class TextRules(TypedDict):
     """Rules that differ between BERT models. Rules that have their default are absent."""
 
     lowercase: bool
-    """Whether to lowercase the text."""
+    """True to lowercase the text."""
 
     strip_accents: NotRequired[bool]
-    """Whether to strip accents. Default: `lowercase`."""
+    """True to strip accents. Default: `lowercase`."""
 
     tokenize_chinese_chars: NotRequired[bool]
-    """Whether each Chinese character is a word. Default: True."""
+    """True if each Chinese character is a word. Default: True."""
 
 
 def get_text_rules(values: Mapping[str, Any]) -> TextRules:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from pathlib import Path
 
@@ -39,14 +40,18 @@ def _kill_in(step: str, recipe: Path, store: str, *options: str) -> bool:
     return was_killed and not fs.exists(f"{path}/keys/{step}")
 
 
-@pytest.mark.parametrize("step", STEPS)
-def test_killed_run_is_completed_by_next_run(
-    step: str, recipe: Path, undisturbed: dict[str, str], tmp_path: Path
+def test_runs_killed_in_each_step_are_completed_by_next_run(
+    recipe: Path, undisturbed: dict[str, str], tmp_path: Path
 ) -> None:
-    stores = (f"{tmp_path}/store{attempt}" for attempt in range(5))
-    store = next((store for store in stores if _kill_in(step, recipe, store)), None)
-    assert store is not None, f"{step} ended each time before the signal"
-    assert {name.split()[0] for name in published(store)} == set(STEPS[: STEPS.index(step)])
+    store = tmp_path / "store"
+    store.mkdir()
+    for number, step in enumerate(STEPS):
+        folders = (tmp_path / f"{step}-{attempt}" for attempt in range(5))
+        copies = (shutil.copytree(store, folder) for folder in folders)
+        killed = next((copy for copy in copies if _kill_in(step, recipe, str(copy))), None)
+        assert killed is not None, f"{step} ended each time before the signal"
+        assert {name.split()[0] for name in published(killed)} == set(STEPS[:number])
+        store = killed
     run_recipe_file(recipe, store, check=True)
     assert published(store) == undisturbed
 

@@ -279,17 +279,18 @@ def test_large_upload_exists_when_last_response_is_lost(
 
 
 @pytest.mark.slow
-def test_corpus_of_sample_makes_fewer_than_300_requests() -> None:
+def test_corpus_of_sample_makes_fewer_than_260_requests() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.bench_object_store", "--json"],
+        [sys.executable, "-m", "benchmarks.bench_object_store", "--articles", "400", "--json"],
         check=True,
         capture_output=True,
         text=True,
     )
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["equal"]
-    assert sum(found["first"].values()) < 300
-    assert sum(found["again"].values()) < 80
+    # On a busy machine each further minute of a run adds a heartbeat.
+    assert sum(found["first"].values()) < 260
+    assert sum(found["again"].values()) < 90
 
 
 # Access

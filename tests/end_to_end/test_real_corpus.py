@@ -65,6 +65,7 @@ def test_every_page_and_book_is_counted(english: English) -> None:
     output = english[1]
     counters = output.counters
     assert (counters["pages-in@enwiki"], counters["pages-in@enwikibooks"]) == (757, 24_000)
+    assert not counters.get("pages-dropped-malformed")
     assert counters["books-in"] == counters["books-kept"] == 100 + 73 + 71
     for things in ("pages", "documents"):
         dropped = sum(

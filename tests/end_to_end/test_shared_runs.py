@@ -71,29 +71,31 @@ with installed(Path(code), pytest.MonkeyPatch()) as fakes:
 
 @pytest.mark.slow
 @pytest.mark.network
-@pytest.mark.parametrize("limit", [1, 2])
-@pytest.mark.parametrize("engine", ["local", "prefect"])
-def test_two_processes_share_twelve_trials(
-    request: pytest.FixtureRequest, tmp_path: Path, engine: str, limit: int
+@pytest.mark.parametrize(
+    "limits", [{"local": 1, "prefect": 2}, {"local": 2, "prefect": 1}], ids=["1 and 2", "2 and 1"]
+)
+def test_two_processes_of_different_engines_share_twelve_trials(
+    prefect_server: None, tmp_path: Path, limits: dict[str, int]
 ) -> None:
-    (tmp_path / "meeting").mkdir()
-    variables = {"MEETING": str(tmp_path / "meeting"), "LEAST": str(LEAST)}
-    if engine == "prefect":
-        request.getfixturevalue("prefect_server")
-        from prefect.settings import get_current_settings
+    from prefect.settings import get_current_settings
 
-        variables["PREFECT_API_URL"] = str(get_current_settings().api.url)
+    (tmp_path / "meeting").mkdir()
+    variables = {
+        "MEETING": str(tmp_path / "meeting"),
+        "LEAST": str(LEAST),
+        "PREFECT_API_URL": str(get_current_settings().api.url),
+    }
     processes = [
         subprocess.Popen(
-            [sys.executable, "-c", RUN, str(tmp_path / name), f"{tmp_path}/store",
+            [sys.executable, "-c", RUN, str(tmp_path / engine), f"{tmp_path}/store",
              f"{tmp_path}/go", engine, str(limit)],
             env={**os.environ, "PYTHONPATH": PYTHONPATH, **variables},
             stdout=subprocess.PIPE, text=True,
         )
-        for name in ("a", "b")
+        for engine, limit in limits.items()
     ]  # fmt: skip
     deadline = time.monotonic() + 120
-    while not all((tmp_path / name / "ready").exists() for name in ("a", "b")):
+    while not all((tmp_path / engine / "ready").exists() for engine in limits):
         assert time.monotonic() < deadline
         assert all(process.poll() is None for process in processes)
         time.sleep(0.02)

@@ -30,45 +30,53 @@ LABELS = [
 ]
 
 
-class Scheduled:
-    """Deployment `nightly` of a recipe that needs seconds."""
+class Deployments:
+    """Deployments `nightly` and `manual` of a recipe that needs seconds, each with its own store.
+
+    Prefect can still schedule runs of a deployment that has just been paused, and cancels a run
+    while another one has the slot of the deployment: only `nightly` has a schedule and a limit.
+    """
 
     def __init__(self, server: PrefectServer, folder: Path) -> None:
         self.server = server
-        self.store = str(folder / "store")
+        self.stores = {name: str(folder / f"{name}-store") for name in ("nightly", "manual")}
         recipe = folder / "recipe.yaml"
         recipe.write_text(yaml.safe_dump(tiny_recipe(folder)), encoding="utf-8")
         # The deployment of the repository with other parameters and another schedule.
         deployments = yaml.safe_load((ROOT / "prefect.yaml").read_text(encoding="utf-8"))
         (nightly,) = [d for d in deployments["deployments"] if d["name"] == "nightly"]
-        nightly["parameters"] = {"recipe": str(recipe), "store": self.store}
+        manual = {**nightly, "name": "manual", "schedules": [], "concurrency_limit": None}
         nightly["schedules"] = [{"slug": "nightly", "interval": 10}]
+        for deployment in (nightly, manual):
+            store = self.stores[deployment["name"]]
+            deployment["parameters"] = {"recipe": str(recipe), "store": store}
         file = folder / "prefect.yaml"
-        file.write_text(yaml.safe_dump({**deployments, "deployments": [nightly]}))
+        file.write_text(yaml.safe_dump({**deployments, "deployments": [nightly, manual]}))
         server.command("work-pool", "create", nightly["work_pool"]["name"], "--type", "process")
         server.start("worker", "start", "--pool", nightly["work_pool"]["name"])
         server.command("deploy", "--all", "--prefect-file", str(file))
-        (self.deployment,) = server.post("/deployments/filter")
+        deployed = {item["name"]: item for item in server.post("/deployments/filter")}
+        self.nightly, self.manual = deployed["nightly"], deployed["manual"]
 
-    def runs(self, *states: str) -> list[dict[str, Any]]:
-        return self.server.flow_runs(states=states)
+    def scheduled_runs(self, *states: str) -> list[dict[str, Any]]:
+        """Return the runs of `nightly` in some states, the first to start first."""
+        runs = self.server.flow_runs(states=states)
+        return [run for run in runs if run["deployment_id"] == self.nightly["id"]]
 
     def pause(self) -> None:
-        """Stop the schedule and wait for its runs: only one run of the deployment is allowed."""
-        self.server.post(f"/deployments/{self.deployment['id']}/pause_deployment")
-        unfinished = ("SCHEDULED", "PENDING", "RUNNING")
-        self.server.wait_for("end of all runs", lambda: not self.runs(*unfinished))
+        """Stop the schedule, which would slow down the other tests."""
+        self.server.post(f"/deployments/{self.nightly['id']}/pause_deployment")
 
     def start(self, **parameters: Any) -> str:
-        """Start a run with additional parameters; return its id."""
-        path = f"/deployments/{self.deployment['id']}/create_flow_run"
-        parameters = {**self.deployment["parameters"], **parameters}
+        """Start a run of `manual` with additional parameters; return its id."""
+        path = f"/deployments/{self.manual['id']}/create_flow_run"
+        parameters = {**self.manual["parameters"], **parameters}
         run: dict[str, Any] = self.server.post(path, parameters=parameters)
         return str(run["id"])
 
-    def record(self, flow_run_id: str) -> RunRecord | None:
+    def record(self, flow_run_id: str, *, deployment: str = "manual") -> RunRecord | None:
         """Return the newest record of a flow run."""
-        store = ArtifactStore(self.store)
+        store = ArtifactStore(self.stores[deployment])
         records = [read_run(store, run_id) for run_id in run_ids(store)]
         own = [record for record in records if record.flow_run_id == flow_run_id]
         return own[-1] if own else None
@@ -103,20 +111,20 @@ def tiny_recipe(folder: Path) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def scheduled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scheduled]:
+def deployments(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployments]:
     folder = tmp_path_factory.mktemp("scheduled")
     with running(folder) as server:
-        yield Scheduled(server, folder)
+        yield Deployments(server, folder)
 
 
-def test_second_scheduled_run_is_cached(scheduled: Scheduled) -> None:
-    server = scheduled.server
+def test_second_scheduled_run_is_cached(deployments: Deployments) -> None:
+    server = deployments.server
     completed: list[dict[str, Any]] = server.wait_for(
-        "two completed runs", lambda: (r := scheduled.runs("COMPLETED"))[1:] and r
+        "two completed runs", lambda: (r := deployments.scheduled_runs("COMPLETED"))[1:] and r
     )
-    scheduled.pause()
-    assert not scheduled.runs("FAILED", "CRASHED")
-    first, second = (scheduled.record(run["id"]) for run in completed[:2])
+    deployments.pause()
+    assert not deployments.scheduled_runs("FAILED", "CRASHED")
+    first, second = (deployments.record(run["id"], deployment="nightly") for run in completed[:2])
     assert first is not None
     assert second is not None
     assert [step.label for step in first.steps] == LABELS
@@ -141,25 +149,25 @@ def test_second_scheduled_run_is_cached(scheduled: Scheduled) -> None:
     assert states == dict.fromkeys(LABELS, "Cached")
 
 
-def test_automation_is_accepted_by_server(scheduled: Scheduled) -> None:
+def test_automation_is_accepted_by_server(deployments: Deployments) -> None:
     file = ROOT / "flows" / "automations.yaml"
-    scheduled.server.command("automation", "create", "--from-file", str(file))
-    (automation,) = scheduled.server.post("/automations/filter")
+    deployments.server.command("automation", "create", "--from-file", str(file))
+    (automation,) = deployments.server.post("/automations/filter")
     assert automation["actions"][0]["type"] == "change-flow-run-state"
     assert automation["trigger"]["within"] == 70
 
 
-def test_cancelled_flow_run_stops_training_and_marks_record(scheduled: Scheduled) -> None:
-    flow_run_id = scheduled.start(overrides=["pretrain.tiny.budget.max_steps=1000000"])
-    work = Path(scheduled.store) / "work" / "pretrain"
-    scheduled.server.wait_for("training", lambda: list(work.glob("*/reading.json")))
+def test_cancelled_flow_run_stops_training_and_marks_record(deployments: Deployments) -> None:
+    flow_run_id = deployments.start(overrides=["pretrain.tiny.budget.max_steps=1000000"])
+    work = Path(deployments.stores["manual"]) / "work" / "pretrain"
+    deployments.server.wait_for("training", lambda: list(work.glob("*/reading.json")))
     assert trainings(work)
     state = {"type": "CANCELLING", "name": "Cancelling"}
-    scheduled.server.post(f"/flow_runs/{flow_run_id}/set_state", state=state, force=True)
-    assert scheduled.server.ended(flow_run_id)["state_type"] == "CANCELLED"
-    record: RunRecord = scheduled.server.wait_for(
+    deployments.server.post(f"/flow_runs/{flow_run_id}/set_state", state=state, force=True)
+    assert deployments.server.ended(flow_run_id)["state_type"] == "CANCELLED"
+    record: RunRecord = deployments.server.wait_for(
         "interrupted record",
-        lambda: (r := scheduled.record(flow_run_id)) and r.state != "running" and r,
+        lambda: (r := deployments.record(flow_run_id)) and r.state != "running" and r,
     )
     assert record.state == "interrupted"
     assert not trainings(work)
@@ -176,36 +184,22 @@ def trainings(work: Path) -> list[str]:
     return commands
 
 
-def test_killed_flow_run_is_marked_as_crashed_and_retry_completes(scheduled: Scheduled) -> None:
-    flow_run_id = scheduled.start(rebuild=["build-documents"])
-    os.kill(scheduled.running_record(flow_run_id).pid, signal.SIGKILL)
-    assert scheduled.server.ended(flow_run_id)["state_type"] == "CRASHED"
-    record: RunRecord = scheduled.server.wait_for(
+def test_killed_flow_run_is_marked_as_crashed_and_retry_completes(deployments: Deployments) -> None:
+    flow_run_id = deployments.start(rebuild=["build-documents"])
+    os.kill(deployments.running_record(flow_run_id).pid, signal.SIGKILL)
+    assert deployments.server.ended(flow_run_id)["state_type"] == "CRASHED"
+    record: RunRecord = deployments.server.wait_for(
         "crashed record",
-        lambda: (r := scheduled.record(flow_run_id)) and r.state == "crashed" and r,
+        lambda: (r := deployments.record(flow_run_id)) and r.state == "crashed" and r,
     )
     assert "SIGKILL" in record.failures[""]
-    assert _retried(scheduled.server, flow_run_id) == "COMPLETED"
-    again = scheduled.record(flow_run_id)
+    deployments.server.command("flow-run", "retry", flow_run_id)
+    assert deployments.server.ended(flow_run_id)["state_type"] == "COMPLETED"
+    again = deployments.record(flow_run_id)
     assert again is not None
     assert again.run_id != record.run_id
     assert again.state == "completed"
-    assert _is_whole(scheduled.store)
-
-
-def _retried(server: PrefectServer, flow_run_id: str) -> str:
-    """Retry a flow run until Prefect accepts it; return the type of its final state.
-
-    Prefect frees the slot of a crashed run some time after the crash, and cancels earlier retries.
-    """
-
-    def look() -> str | None:
-        server.command("flow-run", "retry", flow_run_id)
-        state: str = server.ended(flow_run_id)["state_type"]
-        return None if state == "CANCELLED" else state
-
-    state_type: str = server.wait_for("accepted retry", look, seconds=400)
-    return state_type
+    assert _is_whole(deployments.stores["manual"])
 
 
 def _is_whole(store: str) -> bool:

@@ -25,6 +25,7 @@ from flows.run.step_execution import StepResult
 from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import read_run, run_ids
+from pipelines.wordpiece.vocab_files import FIXED_TOKENS, vocab_text
 from schemas.errors import VocabularyError
 from schemas.finetune_configs import ExamplesConfig
 from schemas.model_configs import BudgetConfig, ModelConfig, PretrainConfig
@@ -312,3 +313,28 @@ def test_summary_shows_failures_first_then_results(
     text = run_markdown(run, title="fake: 5 steps")
     assert f"Report: `s3://bucket/store/runs/{run.run_id}/report.html`" in text
     assert "](s3:" not in text
+
+
+@pytest.mark.parametrize("missing", ["one.txt", "vocab.txt"])
+def test_flow_refuses_missing_path_before_first_step(
+    prefect_server: None, missing: str, tmp_path: Path
+) -> None:
+    """A deployment calls the flow itself, without the checks of the command."""
+    from flows.prefect_flows import bert_flow
+
+    (tmp_path / "one.txt").write_text("A sentence of a book. And one more of them.\n")
+    (tmp_path / "vocab.txt").write_text(vocab_text([*FIXED_TOKENS, "a", "##b"]))
+    (tmp_path / missing).unlink()
+    source = {"kind": "text", "name": "t", "paths": [str(tmp_path / "one.txt")]}
+    recipe = {
+        "name": "checked",
+        "store": str(tmp_path / "store"),
+        "build_documents": {"sources": [source]},
+        "build_vocabulary": {"vocab_file": str(tmp_path / "vocab.txt")},
+    }
+    state = bert_flow(recipe=recipe, return_state=True)
+    assert state.is_failed()
+    assert str(tmp_path / missing) in state.message
+    assert task_runs(str(state.state_details.flow_run_id), ended=0) == {}
+    assert not list((tmp_path / "store").glob("**/manifest*.json"))
+    assert not list((tmp_path / "store").glob("runs/*"))

@@ -7,7 +7,7 @@ import io
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ from pipelines.beam.shard_job import run_shard_job
 from pipelines.beam.shard_work import WorkResult
 from pipelines.io.compression import decompressed
 from pipelines.progress import (
+    PROGRESS_FILE,
     ItemProgress,
     ItemProgressFile,
     Progress,
@@ -192,6 +193,30 @@ def test_progress_file_of_training_process_is_forwarded(tmp_path: Path, updates:
     assert {update.job for update in updates} == {"train"}
     assert updates[-1][1:4] == (10, 10, "step")
     assert updates[-1].first == 5
+
+
+def test_each_job_of_a_process_has_its_bar(
+    tmp_path: Path, updates: Updates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[str] = []
+
+    class Bar:
+        def __init__(self, job: str, *, total: float) -> None:
+            self.job = job
+
+        def show(self, done: float, details: Sequence[str] = ()) -> None:
+            shown.append(f"{self.job} {done:g}")
+
+        def close(self) -> None:
+            shown.append(f"{self.job} closed")
+
+    monkeypatch.setattr(progress, "TerminalBar", Bar)
+    path = tmp_path / PROGRESS_FILE
+    with forward_progress(tmp_path):
+        for job, done in (("train", 10), ("train: dev", 40)):
+            ProgressFile(path, job=job, unit="step").write(done, total=done)
+            updates.wait_for(done)
+    assert shown == ["train 10", "train closed", "train: dev 40", "train: dev closed"]
 
 
 def test_progress_file_that_cannot_be_written_is_ignored(tmp_path: Path) -> None:

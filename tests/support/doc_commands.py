@@ -17,7 +17,7 @@ from support.paths import ROOT
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 RUN, RUN_WITH_MODELS, NOT_RUN = "run", "run, with models", "not run here: "
 _BLOCK = re.compile(
-    r"(?:^[ ]*<!-- (?P<mark>.+?) -->\n+)?^[ ]*```console\n(?P<text>.*?)^[ ]*```", re.M | re.S
+    r"(?:^[ ]*<!-- (?P<mark>[^>]+?) -->\n+)?^[ ]*```console\n(?P<text>.*?)^[ ]*```", re.M | re.S
 )
 _PROMPT = re.compile(r"^[ ]*\$ ((?:.*\\\n)*.*)$", re.MULTILINE)
 

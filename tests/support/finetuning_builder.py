@@ -223,6 +223,7 @@ def trial_config(checkpoint: str | None, **changes: Any) -> TrialConfig:
         "learning_rate": 1e-3,
         "num_epochs": 2,
         "lstm_hidden_size": 16,
+        "device": "cpu",  # equal to the bit, also on a machine with a GPU
         "num_threads": 1,
         **changes,
     }

@@ -81,6 +81,7 @@ def tiny_config(*, length: int = 32, **changes: Any) -> PretrainConfig:
         "evaluation": {"max_eval_samples": 40},
         "checkpoints": {"save_steps": 3},
         "logging_steps": 1,
+        "device": "cpu",  # equal to the bit, also on a machine with a GPU
         "num_threads": 1,
         **changes,
     }

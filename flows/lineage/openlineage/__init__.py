@@ -12,12 +12,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from flows.run.dependencies import install_hint
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import read_run
 
 if TYPE_CHECKING:
     from flows.lineage.openlineage.listener import OpenLineageListener
 
+_LOGGER = logging.getLogger(__name__)
 _VARIABLES = ("OPENLINEAGE_URL", "OPENLINEAGE_CONFIG", "OPENLINEAGE__TRANSPORT__")
 _FILES = ("openlineage.yml", "~/.openlineage/openlineage.yml")
 
@@ -27,12 +29,15 @@ def openlineage_listeners() -> list[OpenLineageListener]:
     if any(name.startswith(_VARIABLES) and value for name, value in os.environ.items()) or any(
         Path(path).expanduser().is_file() for path in _FILES
     ):
-        from flows.lineage.openlineage.listener import OpenLineageListener
-
         try:
+            from flows.lineage.openlineage.listener import OpenLineageListener
+
             return [OpenLineageListener()]
+        except ModuleNotFoundError as error:
+            hint = install_hint(error.name or "") or "check its installation"
+            _LOGGER.warning("OpenLineage is configured, but %s: %s", error, hint)
         except Exception as error:  # the client raises many types for wrong settings
-            logging.getLogger(__name__).warning("OpenLineage is not configured: %s", error)
+            _LOGGER.warning("OpenLineage is not configured: %s", error)
     return []
 
 

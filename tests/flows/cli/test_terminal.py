@@ -127,7 +127,7 @@ def test_each_step_is_one_line_with_number_and_time_left(
         output = read()
     lines = _CONTROL.sub("", output).splitlines()
     assert lines[0].startswith(f"1 of {total}  {label}  built 1 min 40 s")
-    has_time_left = [bool(re.search(r"  about \d+ (s|min)", line)) for line in lines[:total]]
+    has_time_left = [bool(re.search(r"  \d+ (s|min) left", line)) for line in lines[:total]]
     assert has_time_left == [True] * (total - 1) + [False]
     assert max(map(len, lines)) <= 80
     assert _COLOR.search(output)
@@ -148,7 +148,7 @@ def test_time_left_is_the_estimate_of_the_plan(
         printer.on_event(RunStarted(event.run))
         for remaining, text in ((("slow", "cached"), "10 min"), (("unknown",), "7 s")):
             printer.on_event(replace(event, result=result, remaining=remaining))
-            assert f"about {text} left" in _CONTROL.sub("", read())
+            assert f"  {text} left" in _CONTROL.sub("", read())
 
 
 # Summary of a run

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import threading
 import time
 import uuid
@@ -304,3 +305,13 @@ def test_faulty_collector_neither_fails_nor_delays_a_run(
     assert "hunter2" not in caplog.text
     written = (path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     assert not any(b"hunter2" in data for data in written)
+
+
+def test_missing_client_is_a_warning_that_names_the_extra(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("OPENLINEAGE_URL", "http://127.0.0.1:9")
+    monkeypatch.delitem(sys.modules, "flows.lineage.openlineage.listener", raising=False)
+    monkeypatch.setitem(sys.modules, "openlineage.client", None)
+    assert openlineage_listeners() == []
+    assert "bertloom[openlineage]" in caplog.text

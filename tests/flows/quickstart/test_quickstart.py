@@ -6,6 +6,7 @@ import bz2
 import gzip
 import json
 import random
+import re
 import tarfile
 from pathlib import Path
 
@@ -15,10 +16,14 @@ import pyarrow.parquet as pq
 import pytest
 from support.cli_runner import Cli
 from support.lineage_builder import put
+from tokenizers import Tokenizer, decoders
+from tokenizers.models import WordLevel
 
+from flows.cli import quickstart
 from flows.model_loading import best_checkpoint
 from flows.quickstart.folder_scan import FolderScan, scan_folder, scan_lines
 from flows.quickstart.language_detection import guess_language
+from flows.quickstart.mask_prompts import find_prompt
 from flows.quickstart.recipe_proposal import (
     Budget,
     Machine,
@@ -29,6 +34,7 @@ from flows.quickstart.recipe_proposal import (
 from flows.quickstart.vocab_size import choose_vocab_size
 from flows.recipes.json_schema import MODELINE, SCHEMA_FILE
 from flows.recipes.loader import load_recipe
+from flows.run.step_execution import StepResult
 from flows.sample import write_sample
 from flows.sample.dump import write_dump
 from flows.sample.pages import Page
@@ -39,6 +45,7 @@ from pipelines.io.raw_files import expand_paths
 from pipelines.sources import SOURCES
 from pipelines.wordpiece.vocab_training import count_words, train_vocabulary
 from schemas.corpus_configs import VocabularyConfig
+from schemas.recipe import Recipe
 
 ENGLISH = (
     "The ferryman of Orrin kept a lantern in the window of his house, and nobody knew who had lit "
@@ -369,6 +376,58 @@ def test_fill_uses_phase_with_lowest_perplexity(
     assert best_checkpoint(phases) == phases[best]
 
 
+@pytest.mark.parametrize(
+    ("segments", "prompt", "word"),
+    [
+        (
+            ("of rain . the old ship sank near a coast . it", "men sang"),
+            "the old ship [MASK] near a coast.",
+            "sank",
+        ),
+        (("no . he ran . she saw him go . it", "x"), "he ran. she [MASK] him go.", "saw"),
+        (
+            ("rain and snow", "on the hills . and sea"),
+            "rain and snow on [MASK] hills. and sea",
+            "the",
+        ),
+        (("雨 。 船 海 山 川 村 森 町 。 人", "x"), "船海山川[MASK]森町。", "村"),
+    ],
+)
+def test_prompt_has_whole_sentences(segments: tuple[str, str], prompt: str, word: str) -> None:
+    first, second = (segment.split() for segment in segments)
+    pieces = ["[CLS]", *first, "[SEP]", *second, "[SEP]"]
+    ids = {piece: number for number, piece in enumerate(dict.fromkeys([*pieces, "[PAD]"]))}
+    tokenizer = Tokenizer(WordLevel(ids, unk_token="[PAD]"))
+    tokenizer.decoder = decoders.WordPiece()
+    result = find_prompt([ids[piece] for piece in pieces], tokenizer)
+    assert result == (prompt, word)
+
+
+@pytest.mark.parametrize("steps", [(400, 100), (40, 10)])
+def test_recipe_states_passes_of_its_steps(tmp_path: Path, steps: tuple[int, int]) -> None:
+    fill_with_texts(tmp_path)
+    scan = scan_folder(tmp_path)
+    proposal = propose(scan, Machine(2, ""), minutes=5, name="x", budget=Budget(*steps))
+    passes = float(re.findall(r"About ([\d.,]+) passes", proposal.text)[0].replace(",", ""))
+    assert passes == pytest.approx(sum(steps) * 2048 / (scan.text_bytes / 4), rel=0.25)
+
+
+def test_quickstart_ends_with_numbers_of_steps_and_wall_time(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    phases = [put(store, "pretrain", key=f"phase-{number}") for number in range(2)]
+    results = [
+        StepResult(f"pretrain.{number}", phase, was_cached=number == 0, seconds=1.0)
+        for number, phase in enumerate(phases)
+    ]
+    monkeypatch.setattr(quickstart, "held_out_prompts", lambda *_, **__: [])
+    monkeypatch.setattr(quickstart, "open_filler", lambda *_, **__: None)
+    recipe = Recipe.model_construct(name="mine", store=store.root)
+    quickstart._print_results(recipe, results, seconds=90.0)
+    lines = capsys.readouterr().out.splitlines()
+    assert "mine: 2 steps, 1 built, 1 cached, in 1 min 30 s" in lines
+
+
 @pytest.mark.slow
 def test_folder_becomes_model_that_fills_masks(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -378,6 +437,7 @@ def test_folder_becomes_model_that_fills_masks(
     result = cli("quickstart", "wiki", "--yes", "--minutes", "0.05")
     assert result.code == 0, result.err
     assert result.out.count("original: ") == 2
+    assert re.search(r"^wiki: \d+ steps, \d+ built, 0 cached, in ", result.out, re.MULTILINE)
     assert "bertloom fill '" in result.out
     result = cli("fill", "The [MASK] of the town", "-k", "3")
     assert result.code == 0

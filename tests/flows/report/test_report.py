@@ -23,7 +23,7 @@ from flows.report.records import Texts, read_texts
 from flows.report.result_charts import overview_figure
 from flows.report.results import read_tables
 from flows.report.run_steps import Built, collect_warnings, read_steps
-from flows.report.task_results import TaskResult
+from flows.report.task_results import TaskResult, overview_table
 from flows.report.training_curves import average_points, read_phases
 from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
@@ -142,12 +142,32 @@ def test_top_of_page_has_headline_table_and_chart(run: Run) -> None:
 def test_overview_chart_stays_within_its_axis() -> None:
     entries = (written("cola", "cola", [-0.1, 0.1]), written("sst-2", "sst-2", [1.0, 1.0]))
     rows = result_rows(evaluations(*entries), tasks=TASKS)
-    results = [TaskResult(r.task, r.model_copy(update={"majority": 0.0})) for r in rows]
+    results = [TaskResult(r.task, pretrained=r.model_copy(update={"majority": 0.0})) for r in rows]
     figure = overview_figure(results, name="x")
     places = re.findall(r'<use [^>]*x="([\d.]+)"[^>]*--series-1', figure.panels[0].svg)
     first, second = map(float, places)
     assert first < second <= 288
     assert [key.label for key in figure.legend] == ["pretrained", "majority class"]
+
+
+@pytest.mark.parametrize(
+    ("data", "title", "tasks"),
+    [
+        (("", ""), "times 100", ("CoLA", "SST-2")),
+        (("letters", "letters"), "times 100 (letters)", ("CoLA", "SST-2")),
+        (("letters", ""), "times 100", ("CoLA (letters)", "SST-2")),
+        (("letters", "mails"), "times 100", ("CoLA (letters)", "SST-2 (mails)")),
+    ],
+)
+def test_overview_names_shared_data_once(
+    data: tuple[str, str], title: str, tasks: tuple[str, str]
+) -> None:
+    entries = (written("cola", "cola", [0.5]), written("sst-2", "sst-2", [0.6]))
+    rows = result_rows(evaluations(*entries), tasks=TASKS)
+    results = [TaskResult(row.title, name, row) for row, name in zip(rows, data, strict=True)]
+    table = overview_table(results)
+    assert table.title.endswith(title)
+    assert tuple(cells[0] for cells in table.groups[0]) == tasks
 
 
 def test_runs_without_tasks_start_with_their_corpus_or_curves(run: Run) -> None:

@@ -20,7 +20,10 @@ from flows.recipes.packaged import describe_recipe
 from flows.reproduction.check_bundle import run_bundle
 from flows.reproduction.inputs import ROOT, resolve_inputs
 from flows.reproduction.write_bundle import EXPECTED_FILE, read_expected, reduce_recipe
+from model.build_examples import raw_inputs
+from model.tasks.official_files import find_data_label
 from schemas.errors import ConfigError, InputError
+from schemas.finetune_configs import ExamplesConfig
 from schemas.json_files import dump_json
 from schemas.manifest import RawInput
 
@@ -92,6 +95,38 @@ def test_task_files_keep_their_order_and_neighbors() -> None:
     train = [f"{ROOT}/{folder}/a.parquet" for folder in (first, second)]
     assert config["data_files"] == {"train": train, "dev": [f"{ROOT}/{dev}/web.json"]}
     assert train == sorted(train)  # a step reads them in this order
+
+
+LABEL = {"data-label.txt": "generated, as a trial"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "files"),
+    [
+        ({"task": "cola"}, {"train.tsv": "a", "dev.tsv": "b", "test.tsv": "c", **LABEL}),
+        ({"task": "cola", "data_label": "mine"}, {"train.tsv": "a", "dev.tsv": "b", **LABEL}),
+        ({"task": "sst-2"}, {"train.tsv": "a", "dev.tsv": "b"}),
+        ({"task": "tagging", "dev_fraction": 0.5}, {"train.txt": "a O", **LABEL}),
+        ({"task": "single-sentence", "dev_fraction": 0.5}, {"train.csv": "a,b"}),
+    ],
+)
+def test_bundled_task_files_have_the_same_cache_key_and_label(
+    fields: dict[str, Any], files: dict[str, str], tmp_path: Path
+) -> None:
+    for name, text in files.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    config = ExamplesConfig(data_dir=str(tmp_path), **fields)
+    raw, changed = raw_inputs(config), config.model_dump(mode="json")
+    for file in resolve_inputs("build-examples", changed, raw, name="x"):
+        copy = tmp_path / "inputs" / file.path
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file.uri, copy)
+    text = json.dumps(changed).replace(ROOT, str(tmp_path / "inputs"))
+    bundled = ExamplesConfig.model_validate_json(text)
+    assert [item.key_digest for item in raw_inputs(bundled)] == [item.key_digest for item in raw]
+    assert find_data_label(bundled) == find_data_label(config)
+    kept = {"task", "data_label", "dev_fraction"}
+    assert bundled.model_dump(include=kept) == config.model_dump(include=kept)
 
 
 BOOKS = {

@@ -219,7 +219,7 @@ def test_stages_without_earlier_artifacts_are_named() -> None:
     line = format_estimate(planned)
     assert "about 1 min 00 s" in line
     assert "2 finetune, 1 tabulate" in line
-    assert "unknown" in format_estimate(planned[1:])
+    assert format_estimate(planned[1:]) == ""
 
 
 def test_disk_that_is_nearly_full_is_a_warning(

@@ -8,12 +8,15 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.fake_stages import LABELS, FakeStages, Recorder
 from support.store_builder import held_by_another
 
+from flows import preparation
 from flows.bert import recipe_steps
 from flows.preparation import prepare_run
 from flows.run.events import Event, RunFinished, StepFailed, StepFinished, StepSkipped
@@ -22,7 +25,7 @@ from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
 from flows.store.process_identity import start_of
 from flows.store.runs import RESUME_HINT, read_run, report_path, run_ids, write_run
-from schemas.errors import InputError
+from schemas.errors import InputError, MissingInputError, NetworkError
 from schemas.execution_configs import ExecutionConfig
 from schemas.recipe import Recipe
 
@@ -233,3 +236,38 @@ def test_failing_listener_is_logged_and_fails_no_run(
     store = ArtifactStore(recipe.store)
     (run_id,) = run_ids(store)
     assert read_run(store, run_id).state == "completed"
+
+
+class _Flaky:
+    """A function that raises errors before its first success."""
+
+    def __init__(self, function: Callable[..., Any], *errors: Exception) -> None:
+        self.function, self.errors, self.calls = function, list(errors), 0
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self.calls += 1
+        if self.errors:
+            raise self.errors.pop(0)
+        return self.function(*args, **kwargs)
+
+
+@pytest.mark.parametrize("name", ["plan_steps", "check_inputs"])
+def test_transient_error_while_planning_is_retried(
+    name: str, fakes: FakeStages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preparation, "RETRY_DELAYS", (0.0, 0.0))
+    recipe = fakes.recipe(str(tmp_path / "store"))
+    function = getattr(preparation, name)
+    for errors, calls in (
+        ([ConnectionResetError("reset"), NetworkError("timeout")], 3),
+        ([NetworkError("timeout")] * 3, 3),
+        ([MissingInputError("no such file")], 1),
+    ):
+        flaky = _Flaky(function, *errors)
+        monkeypatch.setattr(preparation, name, flaky)
+        if len(errors) == 2:
+            assert preparation.prepare_run(recipe, recipe_steps(recipe)).planned
+        else:
+            with pytest.raises(type(errors[-1])):
+                preparation.prepare_run(recipe, recipe_steps(recipe))
+        assert flaky.calls == calls

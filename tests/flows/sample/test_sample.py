@@ -258,13 +258,16 @@ def test_train_rows_share_no_content_word_with_dev_and_test_rows(task: str) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, 2])
 def test_each_task_gains_20_points(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     write_sample(str(tmp_path / "sample"), seed=seed)
     monkeypatch.setenv("BERTLOOM_SAMPLE", str(tmp_path / "sample"))
     recipe = load_recipe("sample", store=str(tmp_path / "store"), max_parallel_steps=1)
+    entries = recipe.finetune.items()
+    once = {name: entry.model_copy(update={"restarts": 1}) for name, entry in entries}
+    recipe = recipe.model_copy(update={"finetune": once})
     results = run_recipe(recipe, log=lambda _: None, engine="local")
     manifests = {result.label: result.manifest for result in results}
     for task in (name for name in recipe.finetune if not name.endswith("-scratch")):

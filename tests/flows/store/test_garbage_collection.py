@@ -162,6 +162,7 @@ def test_stale_records_and_temporary_files_are_deleted(store: ArtifactStore) -> 
         f"{folder}/damaged.json",
         f"{folder}/x.json.0123456789ab.partial",
         "probe/1234",
+        "machines/node-0-29500/1.json",
         "quarantine/build-tokens/1.json",
         "leases/build-tokens/1.json",
         activity.heartbeat_path("crashed"),

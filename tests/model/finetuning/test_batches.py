@@ -174,6 +174,7 @@ def test_batches_are_copied_from_pinned_memory(monkeypatch: pytest.MonkeyPatch) 
         return tensor
 
     monkeypatch.setattr(torch.Tensor, "pin_memory", pin)
+    monkeypatch.setattr(torch.Tensor, "is_pinned", lambda tensor: tensor.data_ptr() in pinned)
     monkeypatch.setattr(torch.Tensor, "to", to)
     features = features_of("tagging")
     units = np.arange(features.units)

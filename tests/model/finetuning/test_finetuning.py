@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from support.finetuning_builder import (
 )
 
 from model.finetuning import loop
+from model.finetuning.batches import TaskStep
 from model.finetuning.jobs import CURVE_FILE, TrialJob
 from model.finetuning.loop import train_trial
 from model.finetuning.prediction import Predictor, answer
@@ -32,6 +35,7 @@ from model.tasks import TASKS
 from model.tasks.examples import read_examples
 from model.training.checkpoints import Checkpoints
 from model.training.loop import Trainer
+from pipelines.progress import PROGRESS_FILE, ProgressUpdate
 from pipelines.wordpiece.tokenizer import tokenizer_config_json
 from pipelines.wordpiece.vocab_files import (
     TOKENIZER_CONFIG_FILE,
@@ -104,6 +108,9 @@ def test_every_task_type_learns(
     metrics = result["statistics"]["metrics"]["dev"]
     assert set(TASKS[task].metrics) <= set(metrics)
     assert all(-1.0 <= value <= 1.0 for value in metrics.values())
+    shown = ProgressUpdate(**json.loads((job.folder() / PROGRESS_FILE).read_text()))
+    assert (shown.job, shown.unit) == (f"{job.name}: dev", "token")
+    assert shown.done == shown.total > 0
     predictions = read_lines(str(job.results() / "predictions-dev.jsonl"))
     dev = read_examples(kinds[task], "dev")
     assert [item["id"] for item in predictions] == dev["id"].to_pylist()
@@ -356,3 +363,27 @@ def test_bilstm_is_in_key_and_refused_for_other_methods() -> None:
     for method in ({"method": "majority"}, {"method": "feature-based", "init_checkpoint": "x"}):
         with pytest.raises(ValueError, match="bilstm"):
             FinetuneConfig.model_validate({"examples": "task", "bilstm": True, **method})
+
+
+def test_gpu_batches_are_prepared_and_pinned_by_a_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[str] = []
+
+    def pin(step: TaskStep) -> TaskStep:
+        threads.append(threading.current_thread().name)
+        return step
+
+    monkeypatch.setattr(TaskStep, "pin_memory", pin)
+    config = trial_config(write_checkpoint(tmp_path / "bert"))
+    job = trial_job(tmp_path, sentiment(tmp_path / "examples"), config=config)
+    checkpoints = Checkpoints(str(tmp_path / "checkpoints"), keep_last=1)
+    training = loop.FineTuningModule(
+        open_trial(job), device=torch.device("cpu"), checkpoints=checkpoints
+    )
+    with closing(training.logger):
+        plain = [step.units.tolist() for step in training.batches()]
+        training._device = torch.device("cuda")
+        assert [step.units.tolist() for step in training.batches()] == plain
+    assert len(threads) == len(plain)
+    assert all(name.startswith("bertloom-prefetch") for name in threads)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import errno
 import hashlib
 import inspect
+import io
 import json
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -197,6 +200,69 @@ def test_damaged_checkpoint_costs_no_other(
     assert latest.info.step == (2 if damaged == 3 else 3)
     _save(checkpoints, 4)
     assert {1, 2, 3, 4} - {damaged} <= set(_steps(checkpoints))
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ("a/first", "a/second"),  # a record over the next step's
+        ("a/second", "a/first"),
+        ("a/first", "a/step-00000009-0009-abcdef"),  # a whole checkpoint under another name
+        ("b/first", "a/second"),
+    ],
+)
+def test_record_of_other_checkpoint_is_logged_and_skipped(
+    source: str, target: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tensors = _tensors(1)  # equal ones: the sha256 of no file tells the checkpoints apart
+    paths: dict[str, Path] = {}
+    for training in ("a", "b"):
+        checkpoints = Checkpoints(str(tmp_path / training / "checkpoints"), keep_last=4)
+        for step, name in enumerate(("first", "second"), 1):
+            saved = checkpoints.save(step, tensors=tensors, state={"of": f"{training}/{name}"})
+            paths[f"{training}/{name}"] = Path(saved.url)
+    checkpoints = Checkpoints(str(tmp_path / "a" / "checkpoints"), keep_last=4)
+    misplaced = paths.get(target, Path(checkpoints.url) / Path(target).name)
+    shutil.copytree(paths[source], misplaced, dirs_exist_ok=True)
+    sound = [name for name in ("a/first", "a/second") if name != target]
+    with caplog.at_level(logging.WARNING):
+        latest = checkpoints.latest()
+    assert latest is not None
+    assert latest.state == {"of": sound[-1]}
+    (problem,) = caplog.messages
+    assert str(misplaced / RECORD_FILE) in problem
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EACCES, errno.ETIMEDOUT])
+@pytest.mark.parametrize("file", ["model.safetensors", RECORD_FILE])
+def test_unreadable_file_is_an_error_and_no_damage(
+    file: str, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoints = Checkpoints(str(tmp_path), keep_last=2)
+    _save(checkpoints, 1)
+    path = _save(checkpoints, 2) / file
+    read = io.open
+
+    def fail(target: Any, *args: Any, **options: Any) -> Any:
+        if str(target) == str(path):
+            raise OSError(number, os.strerror(number), str(target))
+        return read(target, *args, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(io, "open", fail)
+        patch.setattr(builtins, "open", fail)
+        with pytest.raises(CheckpointError) as error:
+            checkpoints.latest()
+    assert str(path) in str(error.value)
+    _save(checkpoints, 3)
+    assert _steps(checkpoints) == [2, 3]
+
+
+def test_checkpoints_are_read_after_their_store_is_moved(tmp_path: Path) -> None:
+    folder = "work/pretrain/0a1b/checkpoints"
+    _save(Checkpoints(str(tmp_path / "old" / folder), keep_last=1), 1)
+    (tmp_path / "old").rename(tmp_path / "new")
+    assert _steps(Checkpoints(str(tmp_path / "new" / folder), keep_last=1)) == [1]
 
 
 def test_checkpoint_of_version_with_more_fields_is_not_damaged(tmp_path: Path) -> None:

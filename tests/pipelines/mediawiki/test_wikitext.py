@@ -223,6 +223,14 @@ BLOCKS = [
     ("en", "{{rquote|right|The mill burned.|A miller}}"),
     ("it", "{{Quote\n |testo = The mill burned.\n |autore = X}}"),
     ("ru", "{{цитата|текст=The mill burned.}}"),
+    ("cs", "{{Citát|The mill burned.|A miller}}"),
+    ("da", "{{Citat|The mill burned.|A miller}}"),
+    ("fi", "{{Sitaatti|The mill burned.|A miller}}"),
+    ("fi", "{{lainaus|The mill burned.}}"),
+    ("hu", "{{idézet|The mill burned.|A miller}}"),
+    ("no", "{{sitat|The mill burned.|A miller}}"),
+    ("nn", "{{sitat|The mill burned.}}"),
+    ("tr", "{{Alıntı|The mill burned.|A miller}}"),
 ]
 
 
@@ -233,6 +241,24 @@ def test_text_on_line_of_block_is_kept(language: str, block: str, after: str) ->
     paragraphs = clean(f"She wrote: {block}{after}", wiki_settings(language)).split("\n")
     last = ["He saw it."] if "saw" in after else []
     assert paragraphs == ["She wrote:", "The mill burned.", *last]
+
+
+@pytest.mark.parametrize(("language", "block"), BLOCKS)
+@pytest.mark.parametrize("mark", [":", " ;"])
+def test_list_mark_behind_block_on_its_line_is_text(language: str, block: str, mark: str) -> None:
+    wikitext = f"She wrote: {block}{mark} he saw it.\n: a list item"
+    paragraphs = clean(wikitext, wiki_settings(language)).split("\n")
+    assert paragraphs == ["She wrote:", "The mill burned.", "he saw it."]
+
+
+@pytest.mark.parametrize(
+    "block", ["{|\n| cell\n|}", "<div>", "<ref>a</ref>", "<gallery>\na.jpg\n</gallery>"]
+)
+def test_list_mark_counts_at_start_of_line_only(block: str) -> None:
+    dropped = DroppedText()
+    assert clean_wikitext(f"{block}: Text.\n: item", EN, dropped=dropped) == ["Text."]
+    assert dropped.characters["list"] == len(": item")
+    assert clean(f"{block}\n* item\n\nText.") == "Text."
 
 
 @pytest.mark.parametrize(
