@@ -36,7 +36,13 @@ from flows.run.events import (
 from flows.run.graph import Step, StepGraph
 from flows.run.plan import PlannedStep
 from flows.run.preflight import raw_paths
-from flows.run.step_execution import StepResult, build_step, delete_progress, stage_folders
+from flows.run.step_execution import (
+    StepResult,
+    build_step,
+    checkpoint_writer,
+    delete_progress,
+    stage_folders,
+)
 from flows.store.activity import ActiveRun
 from flows.store.artifacts import ArtifactStore
 from flows.store.leases import Lease, acquire_or_holder
@@ -266,6 +272,7 @@ class Run:
             if result is None:
                 self.wait(0)
                 lease, _ = self._leases[step.label]
+                self._wait_for_writer(step)
                 self._restart_if_rebuilt(step)
                 with self._building(step, lease):
                     result = build_step(
@@ -283,6 +290,19 @@ class Run:
         finally:
             self._release(step)
         return result
+
+    def _wait_for_writer(self, step: Step) -> None:
+        """Wait while a process of a run that lost the lease still writes checkpoints of a step.
+
+        It ends as soon as it notices, also if its machine was asleep.
+        """
+        delays, is_reported = poll_delays(), False
+        while writer := checkpoint_writer(step, self.key(step), store=self.store):
+            if not is_reported:
+                text = f"{step.label}  waiting for process {writer}, which writes its checkpoints"
+                self.emit(RunMessage(self, text))
+                is_reported = True
+            self.wait(next(delays))
 
     def _restart_if_rebuilt(self, step: Step) -> None:
         """Delete what earlier runs left unfinished of a rebuilt step, once: a retry resumes."""
