@@ -70,7 +70,7 @@ def new_heartbeat(name: str) -> Heartbeat:
 
 
 def read_heartbeats(store: ArtifactStore) -> dict[str, Heartbeat]:
-    """Return the last heartbeat of each process that did not end by itself, by its name.
+    """Return the last heartbeat of each process that is alive or crashed, by its name.
 
     Raises:
         ArtifactCorruptError: A record is corrupt.
@@ -93,6 +93,26 @@ def read_live_heartbeat(store: ArtifactStore, name: str) -> Heartbeat | None:
     """Return the heartbeat of a run, or of the collection; None if its process is not alive."""
     heartbeat = Heartbeat.from_json(store.backend.read_if_exists(heartbeat_path(name)))
     return heartbeat if heartbeat is not None and heartbeat.is_live else None
+
+
+def live_collection(store: ArtifactStore) -> list[Heartbeat]:
+    """Return the heartbeat of the collection if its process is alive."""
+    heartbeat = read_live_heartbeat(store, _COLLECTION)
+    return [heartbeat] if heartbeat is not None else []
+
+
+def _join(heartbeats: Sequence[Heartbeat]) -> str:
+    return ", ".join(map(str, heartbeats))
+
+
+def _wait_while(users: Callable[[], Sequence[Heartbeat]], *, log: Callable[[str], None]) -> None:
+    """Wait until nobody uses the store, and log once for whom."""
+    is_logged = False
+    while others := users():
+        if not is_logged:
+            log(f"waiting for {_join(others)}")
+            is_logged = True
+        time.sleep(_POLL_SECONDS)
 
 
 class HeartbeatThread(threading.Thread):
@@ -132,7 +152,7 @@ class ActiveRun:
     def __enter__(self) -> Self:
         self._wait_for_collection()
         self._beat()
-        while read_live_heartbeat(self.store, _COLLECTION) is not None:
+        while live_collection(self.store):
             self._delete()  # otherwise a collection that waits for runs would wait for this one
             self._wait_for_collection()
             self._beat()
@@ -147,12 +167,7 @@ class ActiveRun:
         self.store.backend.delete(heartbeat_path(self.run_id))
 
     def _wait_for_collection(self) -> None:
-        is_logged = False
-        while (collection := read_live_heartbeat(self.store, _COLLECTION)) is not None:
-            if not is_logged:
-                self._log(f"waiting for {collection}, which deletes artifacts")
-                is_logged = True
-            time.sleep(_POLL_SECONDS)
+        _wait_while(lambda: live_collection(self.store), log=self._log)
 
     def _beat(self) -> None:
         heartbeat = new_heartbeat(self.run_id)
@@ -194,18 +209,13 @@ class CollectionLock:
             StoreBusyError: A run or another collection is alive.
             ArtifactCorruptError: A heartbeat is corrupt.
         """
-        is_logged = False
-        while others := self._acquire():
-            names = ", ".join(map(str, others))
-            if not self._is_patient:
-                raise StoreBusyError(
-                    f"store {self._store.root}: expected no active run, got {names}. Wait until it "
-                    "has ended (--wait), or end it"
-                )
-            if not is_logged:
-                self._log(f"waiting for {names}")
-                is_logged = True
-            time.sleep(_POLL_SECONDS)
+        if self._is_patient:
+            _wait_while(self._acquire, log=self._log)
+        elif others := self._acquire():
+            raise StoreBusyError(
+                f"store {self._store.root}: expected no active run, got {_join(others)}. Wait "
+                "until it has ended (--wait), or end it"
+            )
         self._thread.start()
         return self
 
@@ -230,8 +240,7 @@ class CollectionLock:
     def _acquire(self) -> Sequence[Heartbeat]:
         """Take the lock and return nothing, or return who uses the store."""
         stored = self._store.backend.read_if_exists(self._path)
-        collection = read_live_heartbeat(self._store, _COLLECTION)
-        if others := [*([collection] if collection else []), *live_runs(self._store)]:
+        if others := [*live_collection(self._store), *live_runs(self._store)]:
             return others
         self._heartbeat = new_heartbeat(_COLLECTION)
         if not self._store.backend.compare_and_swap(
