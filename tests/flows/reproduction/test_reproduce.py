@@ -212,7 +212,7 @@ def test_original_store_and_changed_bundle_are_refused(again: Path, tiny: Path) 
     with pytest.raises(ConfigError, match="memory://"):
         run_bundle(again, store=(tiny / "made").read_text(encoding="utf-8"))
     expected = again / EXPECTED_FILE
-    expected.write_bytes(expected.read_bytes().replace(b'"tiny"', b'"tina"'))
+    expected.write_bytes(expected.read_bytes()[:-20])
     with pytest.raises(ConfigError, match=EXPECTED_FILE):
         read_expected(again)
 
