@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.fake_stages import FakeStages
@@ -214,3 +215,24 @@ def test_run_that_lost_its_lease_leaves_checkpoints_to_new_holder(
     assert losing_stage.checkpoints == [b"theirs", b"theirs"]
     assert len(store.pointers("build-vocabulary")) == 1
     assert store.backend.names("work") == []
+
+
+def test_run_waits_for_run_of_another_machine_and_takes_over_when_it_is_silent(
+    fakes: FakeStages, root: str, tmp_path: Path
+) -> None:
+    options: dict[str, Any] = {"engine": "local", "until": "build-documents"}
+    [built] = run_recipe(fakes.recipe(str(tmp_path / "other")), log=lambda _: None, **options)
+    store = ArtifactStore(root)
+    take_lease(store, lease_path("build-documents", built.manifest.cache_key), host="elsewhere")
+    waited = list[str]()
+
+    def silence(line: str) -> None:
+        if "waiting for theirs" in line:
+            waited.append(line)
+            write_heartbeat(store, "theirs", host="elsewhere", age=61.0)
+
+    [result] = run_recipe(fakes.recipe(root), log=silence, **options)
+    assert len(waited) == 1
+    assert "on elsewhere" in waited[0]
+    assert not result.was_cached
+    assert store.backend.names("leases") == []
