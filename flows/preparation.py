@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import ParamSpec, TypeVar
 
 import tenacity
@@ -23,7 +23,6 @@ from flows.run.step_execution import is_transient
 from flows.store.runs import RunRecord, mark_crashed_runs, read_run, runs_without_report
 from flows.trackers import TrackerListener
 from schemas.errors import ConfigError
-from schemas.manifest import Manifest
 from schemas.recipe import Recipe
 
 ENGINES = ("prefect", "local")
@@ -41,7 +40,6 @@ def prepare_run(
     listeners: Sequence[Listener] = (),
     rebuild: Collection[str] = (),
     engine: str = "local",
-    provided: Mapping[str, Manifest] | None = None,
     machines: MachineOptions | None = None,
 ) -> Run:
     """Return a run that is checked, planned and ready to start.
@@ -52,7 +50,6 @@ def prepare_run(
         listeners: Listeners in addition to the run's own, such as the console's.
         rebuild: Steps to build even if they are cached: `all`, stage names or step labels.
         engine: `prefect` or `local`.
-        provided: Artifacts that steps read and no step of the run builds, by label.
         machines: Machines that train; this is the one with rank 0. None: this machine alone.
 
     Raises:
@@ -82,7 +79,6 @@ def prepare_run(
         rebuild=rebuild,
         engine=engine,
         planned=planned,
-        provided=provided,
         machines=coordinator,
     )
 

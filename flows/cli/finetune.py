@@ -27,7 +27,7 @@ from model.tasks import find_task
 from schemas.errors import BertloomError, ConfigError, UsageError, raise_all
 from schemas.finetune_configs import ExamplesConfig
 
-NOT_IN_NAMES = re.compile(r"[^a-z0-9_.-]+")
+_NOT_IN_NAMES = re.compile(r"[^a-z0-9_.-]+")
 """Characters that names in recipes cannot have."""
 
 FIELD_OPTIONS = {
@@ -112,7 +112,7 @@ def finetune(
         "max_seq_length": max_seq_length or resolved.max_seq_length,
     }
     recipe: dict[str, Any] = {
-        "name": name or NOT_IN_NAMES.sub("-", f"finetune-{resolved.name}"),
+        "name": name or _NOT_IN_NAMES.sub("-", f"finetune-{resolved.name}"),
         "build_examples": {resolved.name: examples},
         "finetune": {resolved.name: entry},
     }

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from flows.cli.console import echo
-from flows.cli.schema import write_schema_next_to
-from flows.recipes.json_schema import MODELINE
+from flows.cli.console import echo, echo_raw, write_file
+from flows.recipes.json_schema import MODELINE, SCHEMA_FILE, schema_text
 from flows.recipes.packaged import packaged_recipes, packaged_text
 from pipelines.io.local_files import create_file
 from schemas.errors import UsageError
@@ -26,8 +26,14 @@ def init(
         ),
     ] = "",
     sample: Annotated[bool, typer.Option("--sample", help="Same as --from sample.")] = False,
+    schema: Annotated[
+        bool, typer.Option("--schema", help="Print the JSON Schema of recipes, and write nothing.")
+    ] = False,
 ) -> None:
-    """Write a commented recipe to edit."""
+    """Write a commented recipe to edit, and a JSON Schema for editors."""
+    if schema:
+        echo_raw(schema_text().rstrip("\n"))
+        return
     if sample and origin:
         raise UsageError("expected one of --from and --sample, got both")
     origin = "sample" if sample else origin
@@ -37,3 +43,17 @@ def init(
     echo(f"wrote {file}; edit it, then: bertloom run {file} --dry-run")
     if message := write_schema_next_to(file):
         echo(message)
+
+
+def write_schema_next_to(recipe: Path) -> str:
+    """Write the schema that a recipe's first line names if it is missing; return a message."""
+    file, text = recipe.parent / SCHEMA_FILE, schema_text()
+    if not file.exists():
+        write_file(file, text)
+        return f"wrote {file}, with which editors complete and check the recipe"
+    if file.read_bytes() == text.encode():
+        return ""
+    return (
+        f"{file} exists and was written by another bertloom version; not overwritten. "
+        f"To replace it: bertloom init --schema > {shlex.quote(str(file))}"
+    )

@@ -15,9 +15,9 @@ from flows.cli import options
 from flows.cli.console import echo, echo_raw
 from flows.cli.fill import mask_lines
 from flows.cli.final_summary import count_line, warning_lines
+from flows.cli.init import write_schema_next_to
 from flows.cli.plan import print_plan
 from flows.cli.progress import StepPrinter
-from flows.cli.schema import write_schema_next_to
 from flows.cli.tables import print_parts
 from flows.model_loading import best_checkpoint, open_filler
 from flows.quickstart.folder_scan import scan_folder, scan_lines

@@ -11,7 +11,6 @@ from flows.store.artifacts import ArtifactStore
 from model.tables.render import TextTable
 from pipelines.contamination import PASSAGES_FILE
 from schemas.errors import StoreError
-from schemas.manifest import Manifest
 
 _MAX_PASSAGE = 280
 """Maximum number of characters of a passage that are shown."""
@@ -33,13 +32,11 @@ class Contamination(NamedTuple):
 
 
 def read_contamination(store: ArtifactStore, steps: Steps) -> Contamination | None:
-    """Return the result of a run's search for evaluation texts; None without a search."""
+    """Return the result of a run's find-contamination step; None without one."""
     built = steps.last_of_type("contamination")
-    return contamination_of(store, built.manifest) if built else None
-
-
-def contamination_of(store: ArtifactStore, manifest: Manifest) -> Contamination:
-    """Return the result of a find-contamination artifact."""
+    if built is None:
+        return None
+    manifest = built.manifest
     counters, config = manifest.counters, manifest.config
     passages, problem = list[dict[str, Any]](), ""
     try:

@@ -12,7 +12,7 @@ import hashlib
 import logging
 import threading
 import uuid
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Self
@@ -107,7 +107,6 @@ class Run:
         rebuild: Collection[str] = (),
         engine: str = "local",
         planned: Sequence[PlannedStep] = (),
-        provided: Mapping[str, Manifest] | None = None,
         machines: MachineGroup | None = None,
     ) -> None:
         """Take a plan and listeners; nothing is written yet. See `flows.preparation.prepare_run`.
@@ -128,10 +127,7 @@ class Run:
         """Prefect's id of the flow run; "" without Prefect."""
 
         self.max_parallel = max_parallel_steps(recipe.execution)
-        self.step_results = {
-            label: StepResult(label, manifest, was_cached=True, seconds=0.0)
-            for label, manifest in (provided or {}).items()
-        }
+        self.step_results: dict[str, StepResult] = {}
         self.failures: dict[str, Exception] = {}
         self.stopping = threading.Event()
         """Set when the run was asked to stop: no other step starts."""

@@ -10,18 +10,13 @@ import yaml
 from support.cli_runner import Cli
 from support.finetuning_builder import write_checkpoint
 
-from flows.cli import contamination
 from flows.cli.app import app
 from flows.cli.finetune import FIELD_OPTIONS
-from flows.cli.options import use_option_names
 from flows.recipes.loader import load_recipe
 from model.build_examples import check_files
-from pipelines.contamination.scan import FIELDS, split_files
-from schemas.corpus_configs import ContaminationConfig
-from schemas.errors import BertloomError, ConfigError
+from schemas.errors import BertloomError
 from schemas.field_names import field_name
 from schemas.finetune_configs import ExamplesConfig
-from schemas.manifest import FileEntry, StageInput
 
 TRAIN = "review\tstars\nein Film\tgut\nun film\tmal\n"
 
@@ -81,45 +76,6 @@ def test_evaluate_names_its_options(
     assert expected in result.err
 
 
-@pytest.mark.parametrize(
-    ("words", "expected", "field"),
-    [
-        (("sst-2={}/nowhere",), "TASK:train=FILE", "data_files"),
-        (("sst-2={}/nowhere",), "TASK=FOLDER", "data_dir"),
-        (("sst-2:dev={}/dev.tsv",), "TASK:train=FILE", "data_files"),
-        (("sst-2:tset={}/dev.tsv",), "TASK:SPLIT=FILE", "data_files"),
-        (("tonality={}",), "tonality", "build_examples"),
-    ],
-)
-def test_contamination_names_its_options(
-    cli: Cli, folder: Path, words: tuple[str, ...], expected: str, field: str
-) -> None:
-    (folder / "texts.txt").write_text("One text.")
-    source = {"kind": "text", "name": "t", "paths": [str(folder / "texts.txt")]}
-    recipe = {"name": "mine", "build_documents": {"sources": [source]}}
-    (folder / "mine.yaml").write_text(yaml.safe_dump(recipe))
-    values = [word.format(folder) for word in words]
-    store = ("--store", str(folder / "store"))
-    error = cli("contamination", str(folder / "mine.yaml"), *values, *store).err
-    assert expected in error
-    assert field not in error.replace(str(folder), "")
-
-
-def test_contamination_names_option_of_unknown_split() -> None:
-    entry = FileEntry(
-        path="dev.arrow", stored_name="dev.arrow", size_bytes=0, sha256="0" * 64, rows=0
-    )
-    examples = StageInput(
-        name="sst-2", artifact_id="0" * 16, data="examples", files=(entry,),
-        counters={}, statistics={"kind": next(iter(FIELDS))},
-    )  # fmt: skip
-    config = ContaminationConfig(splits=("tset",))
-    with use_option_names(contamination.FIELD_OPTIONS), pytest.raises(ConfigError, match="--split"):
-        split_files({"sst-2": examples}, config)
-    with pytest.raises(ConfigError, match=r"^splits: expected some of dev, got tset$"):
-        split_files({"sst-2": examples}, config)
-
-
 def test_unknown_key_of_option_lists_keys_of_option(cli: Cli, folder: Path) -> None:
     options = ("--data-dir", str(folder), *COLUMNS, "--table", "sep=tab")
     error = cli(*arguments(folder, *options), "--dry-run").err
@@ -156,11 +112,7 @@ def test_shown_recipe_has_overrides(cli: Cli, folder: Path) -> None:
     assert shown.store == str(folder / "store")
 
 
-@pytest.mark.parametrize(
-    ("command", "options"),
-    [("finetune", FIELD_OPTIONS), ("contamination", contamination.FIELD_OPTIONS)],
-)
-def test_mapped_options_are_options_of_their_command(command: str, options: dict[str, str]) -> None:
+def test_mapped_options_are_options_of_their_command() -> None:
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
-    known = {name for option in commands[command].loaded.params for name in option.opts}
-    assert {option for option in options.values() if option.startswith("--")} <= known
+    known = {name for option in commands["finetune"].loaded.params for name in option.opts}
+    assert {option for option in FIELD_OPTIONS.values() if option.startswith("--")} <= known
