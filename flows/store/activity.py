@@ -161,7 +161,10 @@ class ActiveRun:
 
     def __exit__(self, *_: object) -> None:
         self._thread.stop()
-        self._delete()
+        try:
+            self._delete()
+        except Exception as error:  # it ends with the process
+            _LOGGER.warning("the heartbeat of %s was not deleted: %s", self.run_id, error)
 
     def _delete(self) -> None:
         self.store.backend.delete(heartbeat_path(self.run_id))
