@@ -13,7 +13,6 @@ import httpx
 import tenacity
 
 from schemas.errors import FetchError
-from schemas.redaction import public_address
 
 CONTACT_VARIABLE = "BERTLOOM_CONTACT"
 _TRANSIENT_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
@@ -34,23 +33,22 @@ class TransientError(FetchError):
 class HttpClient(httpx.Client):
     """HTTP client that several threads can share."""
 
-    def __init__(self, *, log: Log, max_attempts: int = 6, backoff: Any = _BACKOFF) -> None:
+    def __init__(self, *, log: Log, max_attempts: int = 10, backoff: Any = _BACKOFF) -> None:
         """Create a client that logs its retries; `backoff` is a wait strategy of tenacity."""
         contact = os.environ.get(CONTACT_VARIABLE, "").strip()
         agent = f"bertloom/{version('bertloom')} ({f'+{contact}; ' if contact else ''}httpx)"
         headers = {"User-Agent": agent, "Accept-Encoding": "identity"}
         super().__init__(headers=headers, timeout=60, follow_redirects=True, max_redirects=5)
         self.log = log
-        self.cancelled = threading.Event()
+        self.stopped = threading.Event()
+        """Set it to stop retries and downloads in all threads."""
         self.with_retries = tenacity.Retrying(
             retry=tenacity.retry_if_exception_type(TransientError),
             stop=tenacity.stop_after_attempt(max_attempts)
-            | tenacity.stop_when_event_set(self.cancelled),
-            wait=lambda state: max(backoff(state), getattr(_error(state), "retry_after", 0)),
-            sleep=tenacity.sleep_using_event(self.cancelled),
-            before_sleep=lambda state: log(
-                f"{_error(state)}; retry in {state.upcoming_sleep:.0f} s"
-            ),
+            | tenacity.stop_when_event_set(self.stopped),
+            wait=backoff + tenacity.wait_exception(lambda error: vars(error).get("retry_after", 0)),
+            sleep=tenacity.sleep_using_event(self.stopped),
+            before_sleep=self._log_retry,
             reraise=True,
         )
 
@@ -78,19 +76,19 @@ class HttpClient(httpx.Client):
         except httpx.RequestError as error:
             message = str(error) or type(error).__name__
             if isinstance(error, _TRANSIENT_ERRORS):
-                raise TransientError(f"{public_address(url)}: {message}", url=url) from error
+                raise TransientError(f"{url}: {message}", url=url) from error
             raise fetch_error(url, message) from error
+
+    def _log_retry(self, state: tenacity.RetryCallState) -> None:
+        if state.outcome is not None:
+            self.log(f"{state.outcome.exception()}; retry in {state.upcoming_sleep:.0f} s")
 
 
 def fetch_error(
     url: str, message: str, *, hint: str = "Use another mirror", status: int = 0
 ) -> FetchError:
-    """Return an error that shows the URL without its secrets."""
-    return FetchError(f"{public_address(url)}: {message}. {hint}", url=url, status=status)
-
-
-def _error(state: tenacity.RetryCallState) -> BaseException | None:
-    return state.outcome.exception() if state.outcome else None
+    """Return the error of a request; errors redact secrets in URLs."""
+    return FetchError(f"{url}: {message}. {hint}", url=url, status=status)
 
 
 def _check_response(response: httpx.Response, url: str) -> None:
@@ -98,15 +96,14 @@ def _check_response(response: httpx.Response, url: str) -> None:
         raise fetch_error(url, "expected a redirect to https, got one to http")
     status, hint = response.status_code, "Use another mirror"
     reason = f"{status} {response.reason_phrase}"
-    if status in (200, 206, 416):
+    if status in (200, 206):
         return
-    if status in _TRANSIENT_STATUSES:
-        error = TransientError(f"{public_address(url)}: {reason}", url=url, status=status)
-        retry_after = response.headers.get("Retry-After", "")
-        error.retry_after = int(retry_after) if retry_after.isdecimal() else 0
-        if error.retry_after <= _MAX_RETRY_AFTER_SECONDS:
-            raise error
-        hint = f"The site asks to retry after {error.retry_after:,} s"
-    elif status == 403:
+    if status == 403:
         hint = f"Set ${CONTACT_VARIABLE} to an e-mail address: sites block anonymous clients"
+    if status in _TRANSIENT_STATUSES:
+        retry_after = response.headers.get("Retry-After", "")
+        seconds = int(retry_after) if retry_after.isdecimal() else 0
+        if seconds <= _MAX_RETRY_AFTER_SECONDS:
+            raise TransientError(f"{url}: {reason}", url=url, status=status, retry_after=seconds)
+        hint = f"The site asks to retry after {seconds:,} s"
     raise fetch_error(url, reason, hint=hint, status=status)

@@ -1,7 +1,7 @@
 """Wikipedia dumps: find the newest complete one, and download its articles and indexes.
 
 `MIRROR/WIKI/` lists one folder per date; `MIRROR/WIKI/DATE/dumpstatus.json` lists the jobs of a
-dump with their files. Large wikis have the articles in parts and also in one file.
+dump with their files.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel, Field, ValidationError
 
 from flows.fetch.downloads import RemoteFile, download_files
-from flows.fetch.http_client import CONTACT_VARIABLE, HttpClient, Log, fetch_error
+from flows.fetch.http_client import HttpClient, fetch_error
 from flows.formatting import format_bytes
 from flows.recipes.errors import format_validation_error
 from pipelines.io.local_files import write_atomic
@@ -23,10 +23,8 @@ from schemas.redaction import public_address
 
 MIRROR_VARIABLE = "BERTLOOM_MIRROR"
 OFFICIAL_SITE = "https://dumps.wikimedia.org"
-JOBS = ("articlesmultistreamdump", "articlesmultistreamdumprecombine")
-"""Jobs that write articles: in parts, which can be built in parallel, and in one file."""
-
-_MAX_DATES = 24
+JOB = "articlesmultistreamdump"
+"""Job that writes the articles; those of large wikis in parts, which can be built in parallel."""
 
 
 class _DumpFile(BaseModel):
@@ -50,86 +48,62 @@ class WikipediaDump(NamedTuple):
     date: str
     """YYYYMMDD."""
 
-    mirror: str
-    articles: tuple[RemoteFile, ...]
-    """Files with articles, in the order of their pages."""
+    url: str
+    """Folder on the site."""
 
-    indexes: tuple[RemoteFile, ...]
+    files: tuple[RemoteFile, ...]
+    """Files with articles and their indexes, in the order of their pages."""
 
-
-class FetchedDump(NamedTuple):
-    """Complete and verified dump in a local folder."""
-
-    wiki: str
-    date: str
-    folder: str
-    files: tuple[str, ...]
-    """Local paths of the files with articles, in the order of their pages."""
-
-    bytes_downloaded: int
-
-
-def fetch_wikipedia(
-    wiki: str,
-    *,
-    date: str = "latest",
-    output_dir: Path,
-    mirror: str | None = None,
-    log: Log,
-    connections: int = 2,
-) -> FetchedDump:
-    """Download the articles of a wiki to `OUTPUT_DIR/WIKI/DATE`.
-
-    Args:
-        wiki: Name such as `simplewiki`.
-        date: YYYYMMDD, or `latest` for the newest complete dump.
-        output_dir: Local folder.
-        mirror: URL of a mirror. Default: `$BERTLOOM_MIRROR` or the official site.
-        log: Prints a line.
-        connections: Maximum number of concurrent downloads; the official site allows two.
-
-    Raises:
-        ConfigError: The wiki, date or mirror cannot be used.
-        FetchError: A file cannot be downloaded; the next call resumes.
-        ChecksumError: A file differs from the sha1 in dumpstatus.json; it is deleted.
-    """
-    with HttpClient(log=log) as client:
-        dump = find_dump(wiki, date=date, mirror=mirror, client=client)
-        files = (*dump.indexes, *dump.articles)
-        label, folder = f"{wiki} {dump.date}", output_dir / wiki / dump.date
-        size = format_bytes(sum(file.size or 0 for file in files))
-        log(f"{label}: {len(files)} files, {size}, from {dump.mirror}")
-        # `build-documents` verifies the files by this list.
-        sums = "".join(sorted(f"{file.digest}  {file.name}\n" for file in files))
-        write_atomic(folder / f"{wiki}-{dump.date}-sha1sums.txt", sums.encode())
-        downloads = download_files(label, files, folder, client=client, connections=connections)
-    paths = tuple(str(folder / file.name) for file in dump.articles)
-    bytes_downloaded = sum(download.bytes_downloaded for download in downloads)
-    return FetchedDump(wiki, dump.date, str(folder), paths, bytes_downloaded)
+    def list_articles(self, folder: Path) -> list[str]:
+        """Return the paths in a local folder of the files with articles."""
+        return [str(folder / file.name) for file in self.files if "-index" not in file.name]
 
 
 def find_dump(
     wiki: str, *, date: str = "latest", mirror: str | None = None, client: HttpClient
 ) -> WikipediaDump:
-    """Return the dump of a date, or the newest one, whose articles are complete."""
+    """Return the dump of a date, or the newest one, whose articles are complete.
+
+    Args:
+        wiki: Name such as `simplewiki`.
+        date: YYYYMMDD, or `latest`.
+        mirror: URL of a mirror. Default: `$BERTLOOM_MIRROR` or the official site.
+        client: HTTP client.
+
+    Raises:
+        ConfigError: The wiki, date or mirror cannot be used.
+        FetchError: The site cannot be reached, or has no such dump.
+    """
     check_dump(wiki, date)
-    site = _get_mirror(mirror, client.log)
+    site = _get_mirror(mirror)
     url, dates = f"{site}/{wiki}/", [date]
     if date == "latest":
         listing = client.read(url).decode(errors="replace")
         dates = sorted(set(re.findall(r"""["'/](\d{8})/?["']""", listing)), reverse=True)
     states = []
-    for day in dates[:_MAX_DATES]:
-        status = _read_status(client, f"{url}{day}/dumpstatus.json")
-        for job in JOBS:
-            if job in status.jobs and status.jobs[job].status == "done":
-                files = _list_files(status.jobs[job], f"{url}{day}/", f"{wiki}-{day}")
-                articles = tuple(file for file in files if "-index" not in file.name)
-                indexes = tuple(file for file in files if "-index" in file.name)
-                return WikipediaDump(wiki, day, public_address(site), articles, indexes)
-        states.append(f"{day}: {status.jobs[JOBS[0]].status if JOBS[0] in status.jobs else None}")
-    message = f"expected a dump with {JOBS[0]} done, got {', '.join(states) or 'no dates'}"
+    for day in dates:
+        job = _read_job(client, f"{url}{day}/dumpstatus.json")
+        if job.status == "done":
+            files = _list_files(job, f"{url}{day}/", f"{wiki}-{day}")
+            return WikipediaDump(wiki, day, f"{url}{day}/", files)
+        states.append(f"{day}: {job.status}")
+    message = f"expected a dump with {JOB} done, got {', '.join(states) or 'no dates'}"
     raise fetch_error(url, message, hint="Wait, or use another date or mirror")
+
+
+def fetch_dump(dump: WikipediaDump, folder: Path, *, client: HttpClient) -> None:
+    """Download the files of a dump, and the list of checksums that `build-documents` reads.
+
+    Raises:
+        FetchError: A file cannot be downloaded; the next call resumes.
+        ChecksumError: A file differs from the sha1 in dumpstatus.json; it is deleted.
+    """
+    label = f"{dump.wiki} {dump.date}"
+    size = format_bytes(sum(file.size for file in dump.files))
+    client.log(f"{label}: {len(dump.files)} files, {size}, from {public_address(dump.url)}")
+    sums = "".join(sorted(f"{file.digest}  {file.name}\n" for file in dump.files))
+    write_atomic(folder / f"{dump.wiki}-{dump.date}-sha1sums.txt", sums.encode())
+    download_files(label, dump.files, folder, client=client)
 
 
 def check_dump(wiki: str, date: str) -> None:
@@ -140,31 +114,28 @@ def check_dump(wiki: str, date: str) -> None:
         raise ConfigError(f"--date: expected latest or YYYYMMDD, got {date!r}")
 
 
-def _get_mirror(mirror: str | None, log: Log) -> str:
+def _get_mirror(mirror: str | None) -> str:
     site = mirror or os.environ.get(MIRROR_VARIABLE) or OFFICIAL_SITE
     if not re.fullmatch(r"https?://[^/?#\s]+(/[^?#\s]*)?", site):
-        message = f"expected a URL such as {OFFICIAL_SITE}, got {public_address(site)!r}"
+        message = f"expected a URL such as {OFFICIAL_SITE}, got {site!r}"
         raise ConfigError(f"--mirror or ${MIRROR_VARIABLE}: {message}")
-    if site.startswith("http:"):
-        log("note: over plain http, checksums detect corruption but not tampering")
-    if site == OFFICIAL_SITE and not os.environ.get(CONTACT_VARIABLE):
-        log(f"note: set ${CONTACT_VARIABLE} to an e-mail address or URL, as Wikimedia asks")
     return site.rstrip("/")
 
 
-def _read_status(client: HttpClient, url: str) -> _DumpStatus:
-    """Return the status of a dump; without jobs if the site has none."""
+def _read_job(client: HttpClient, url: str) -> _Job:
+    """Return the job that writes the articles of a dump."""
     try:
-        return _DumpStatus.model_validate_json(client.read(url))
+        status = _DumpStatus.model_validate_json(client.read(url))
     except ValidationError as error:
         raise fetch_error(url, format_validation_error(error, _DumpStatus)) from error
     except FetchError as error:
         if error.status == 404:
-            return _DumpStatus()
+            return _Job(status="no dump")
         raise
+    return status.jobs.get(JOB, _Job(status="not listed"))
 
 
-def _list_files(job: _Job, url: str, prefix: str) -> list[RemoteFile]:
+def _list_files(job: _Job, url: str, prefix: str) -> tuple[RemoteFile, ...]:
     """Return the files of a job in the order of their pages.
 
     The numbers in a name are the part and its first and last page.
@@ -179,4 +150,4 @@ def _list_files(job: _Job, url: str, prefix: str) -> list[RemoteFile]:
     except ValidationError as error:
         message = format_validation_error(error, _DumpFile)
         raise fetch_error(f"{url}dumpstatus.json", message) from error
-    return [RemoteFile(url + name, name, f.size, "sha1", f.sha1) for name, f in files.items()]
+    return tuple(RemoteFile(url + name, name, f.size, "sha1", f.sha1) for name, f in files.items())

@@ -140,14 +140,12 @@ def execute_rebuild(
     if not plan.folder.exists():
         plan.folder.mkdir(parents=True)
         (plan.folder / MARK).touch()
-    dump = wikipedia.fetch_wikipedia(
-        request.wiki,
-        date=plan.date,
-        output_dir=plan.folder.parents[1],
-        mirror=request.mirror,
-        log=log,
-    )
-    recipe = load_corpus_recipe(request, plan.overrides, dump.files)
+    with HttpClient(log=log) as client:
+        dump = wikipedia.find_dump(
+            request.wiki, date=plan.date, mirror=request.mirror, client=client
+        )
+        wikipedia.fetch_dump(dump, plan.folder, client=client)
+    recipe = load_corpus_recipe(request, plan.overrides, dump.list_articles(plan.folder))
     results = run_recipe(recipe, part="corpus", log=log, engine=engine)
     corpus = {result.label: result.manifest for result in results}
     publication = publish(recipe, corpus, store=ArtifactStore(recipe.store), force=request.force)

@@ -12,7 +12,6 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from flows.fetch.downloads import read_origins
 from model.tasks.official_files import DATA_LABEL_FILE
 from schemas.manifest import RawInput, RelativePath
 from schemas.redaction import public_address
@@ -150,5 +149,4 @@ def _origin(item: RawInput) -> str:
     """Return where a file came from, without paths of the machine that read it."""
     if "://" in item.uri and not item.uri.startswith("file://"):
         return public_address(item.uri)
-    path = Path(item.uri.removeprefix("file://"))
-    return str(read_origins(path.parent).get(path.name, path.name))
+    return Path(item.uri.removeprefix("file://")).name

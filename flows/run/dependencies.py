@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from flows.run.graph import Step
 
 DISTRIBUTION = "bertloom"
-_DISTRIBUTION_OF_MODULE = {"sklearn": "scikit-learn", "openlineage": "openlineage-python"}
+_DISTRIBUTION_OF_MODULE = {"openlineage": "openlineage-python"}
 _REQUIREMENT = re.compile(r"""^([\w.-]+).*\bextra\s*==\s*["'](\w+)["']""")
 _DEVELOPER_EXTRAS = ("dev", "bench")
 

@@ -10,7 +10,8 @@ import pytest
 from support.fake_stages import installed
 from support.publication_builder import RECIPE
 
-from flows.fetch.wikipedia import FetchedDump, WikipediaDump
+from flows.fetch.downloads import RemoteFile
+from flows.fetch.wikipedia import WikipediaDump
 from flows.publish.publish import CorpusChangeLimitError
 from flows.store.artifacts import ArtifactStore
 from schemas.errors import FetchError
@@ -23,20 +24,22 @@ def months(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """Number of words of each dump of a site, by date."""
     dumps: dict[str, int] = {}
 
-    def find_dump(wiki: str, *, mirror: str | None, **more: Any) -> WikipediaDump:
+    def find_dump(
+        wiki: str, *, date: str = "latest", mirror: str | None, **more: Any
+    ) -> WikipediaDump:
         if mirror != "http://mirror":
             raise FetchError(f"expected the mirror, got {mirror}")
-        return WikipediaDump(wiki, max(dumps), "", (), ())
+        date = max(dumps) if date == "latest" else date
+        name = f"{wiki}-{date}-pages-articles-multistream.xml.bz2"
+        return WikipediaDump(wiki, date, "", (RemoteFile("", name, 0, "sha1", ""),))
 
-    def fetch_wikipedia(wiki: str, *, date: str, output_dir: Path, **more: Any) -> FetchedDump:
-        into = output_dir / wiki / date
-        file = into / f"{wiki}-{date}-pages-articles-multistream.xml.bz2"
-        file.write_text(" ".join(f"word{number}" for number in range(dumps[date])))
-        return FetchedDump(wiki, date, str(into), (str(file),), file.stat().st_size)
+    def fetch_dump(dump: WikipediaDump, folder: Path, **more: Any) -> None:
+        text = " ".join(f"word{number}" for number in range(dumps[dump.date]))
+        (folder / dump.files[0].name).write_text(text)
 
     module = "flows.fetch.wikipedia"
     monkeypatch.setattr(f"{module}.find_dump", find_dump)
-    monkeypatch.setattr(f"{module}.fetch_wikipedia", fetch_wikipedia)
+    monkeypatch.setattr(f"{module}.fetch_dump", fetch_dump)
     return dumps
 
 

@@ -12,12 +12,11 @@ import pytest
 import yaml
 from support.fake_site import FakeSite
 
-from flows.fetch.downloads import read_origins
 from flows.fetch.http_client import HttpClient
-from flows.fetch.task_datasets import FetchedDataset, fetch_dataset, load_sources
+from flows.fetch.task_datasets import fetch_dataset, load_sources
 from model.tasks import TASKS
 from model.tasks.official_files import find_files
-from schemas.errors import ConfigError, FetchError
+from schemas.errors import ChecksumError, ConfigError, FetchError
 from schemas.finetune_configs import ExamplesConfig
 
 pytestmark = pytest.mark.network
@@ -62,11 +61,10 @@ class Datasets:
         path.write_text(yaml.safe_dump({"datasets": self.entries}, sort_keys=False))
         return str(path)
 
-    def __call__(self, name: str = "rte", *, trust_on_first_use: bool = False) -> FetchedDataset:
-        dataset = load_sources(self.write()).datasets[name]
+    def __call__(self) -> list[str]:
+        dataset = load_sources(self.write())["rte"]
         with HttpClient(log=self.log.append) as client:
-            into, trust = self.folder / "data", trust_on_first_use
-            return fetch_dataset(name, dataset, into, client=client, trust_on_first_use=trust)
+            return fetch_dataset("rte", dataset, self.folder / "data", client=client)
 
     def content(self, name: str = "rte") -> dict[str, bytes]:
         folder = self.folder / "data" / name
@@ -84,19 +82,17 @@ def test_archive_becomes_folder_that_task_reads(datasets: Datasets, site: FakeSi
     fetched = datasets()
     folder = datasets.folder / "data" / "rte"
     assert datasets.content() == {name: FILES[f"RTE/{name}"] for name in UNPACK.values()}
-    assert fetched.files == tuple(str(folder / name) for name in UNPACK.values())
-    assert fetched.bytes_downloaded == len(site.files["/RTE.zip"])
-    assert read_origins(folder)["dev.tsv"] == f"{site.url}/RTE.zip"
+    assert fetched == [str(folder / name) for name in UNPACK.values()]
     splits = find_files(ExamplesConfig(task="rte", data_dir=str(folder)), task=TASKS["rte"])
     assert set(splits) == {"train", "dev", "test"}
 
 
 def test_complete_dataset_is_verified_and_repaired(datasets: Datasets, site: FakeSite) -> None:
     datasets()
-    path = Path(datasets().files[1])
-    assert len(site.requests) == 1
+    path = Path(datasets()[1])
     path.write_bytes(b"edited")
-    assert datasets().bytes_downloaded == 0
+    datasets()
+    assert len(site.requests) == 1
     assert path.read_bytes() == FILES["RTE/dev.tsv"]
     changed = FILES | {"RTE/dev.tsv": b"index\tsentence1\tsentence2\tlabel\n"}
     datasets.add_archive(zip_files(changed))
@@ -121,44 +117,22 @@ OTHER_SIZE = (len(FILES["RTE/dev.tsv"]) - 9).to_bytes(4, "little")
 BAD_ARCHIVES = {
     "wrong size": zip_files(FILES).replace(SIZE, OTHER_SIZE),
     "missing member": zip_files({"RTE/train.tsv": b""}),
-    "large": zip_files(FILES | {"RTE/dev.tsv": bytes(20_000)}),
     "empty": b"",
     "cut": zip_files(FILES)[:-40],
 }
 
 
 @pytest.mark.parametrize("data", BAD_ARCHIVES.values(), ids=BAD_ARCHIVES)
-def test_bad_archives_are_refused(
-    datasets: Datasets, data: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("flows.fetch.task_datasets._MAX_UNPACKED_BYTES", 10_000)
+def test_bad_archives_are_refused(datasets: Datasets, data: bytes) -> None:
     datasets.add_archive(data)
     with pytest.raises(FetchError) as error:
         datasets()
     assert error.value.url == f"{datasets.site.url}/RTE.zip"
     assert "dev.tsv" not in datasets.content()
     datasets.site.files["/RTE.zip"] = data[:-1] + b"?"  # not what the checksum says
-    with pytest.raises(FetchError):
+    with pytest.raises((ChecksumError, FetchError)):
         datasets()
     assert "dev.tsv" not in datasets.content()
-
-
-def test_unpinned_file_requires_trust_and_https(
-    datasets: Datasets, https_site: FakeSite, tmp_path: Path
-) -> None:
-    data = b"sent1,sent2\n"
-    trusted = Datasets(https_site, tmp_path)
-    trusted.add_file("swag", "/train.tsv", data, sha256=None, size=None)
-    with pytest.raises(FetchError) as error:
-        trusted("swag")
-    assert error.value.url == f"{https_site.url}/train.tsv"
-    assert https_site.requests == []
-    trusted("swag", trust_on_first_use=True)
-    assert trusted.content("swag") == {"train.tsv": data}
-    assert hashlib.sha256(data).hexdigest() in "".join(trusted.log)
-    datasets.add_file("swag", "/train.tsv", data, sha256=None)
-    with pytest.raises(ConfigError):
-        datasets("swag", trust_on_first_use=True)
 
 
 @pytest.mark.parametrize(
@@ -168,6 +142,7 @@ def test_unpinned_file_requires_trust_and_https(
         ({"files": []}, "files"),
         ({"files": [{"url": "ftp://a.org/x"}]}, "url"),
         ({"files": [{"url": "https://a.org/x", "sha256": "abc"}]}, "sha256"),
+        ({"files": [{"url": "https://a.org/x", "size": 3}]}, "sha256"),
         ({"files": [{"url": "https://a.org/x", "save_as": "../y"}]}, "save_as"),
         ({"files": [{"url": "https://a.org/x", "unpack": {"a": "../y"}}]}, "unpack"),
         ({"unknown": 1}, "unknown"),
@@ -183,14 +158,12 @@ def test_errors_in_sources_name_the_field(
 
 
 def test_packaged_datasets_are_pinned_and_readable_by_their_tasks(tmp_path: Path) -> None:
-    datasets = load_sources().datasets
+    datasets = load_sources()
     assert len(datasets) == 13
     for name, dataset in datasets.items():
         folder = tmp_path / dataset.folder
         folder.mkdir(parents=True, exist_ok=True)
         for file in dataset.files:
-            assert file.sha256, name
-            assert file.size, name
             assert file.url.startswith("https://"), name
             for target in file.unpack.values() or [file.save_as]:
                 (folder / target).touch()
@@ -203,6 +176,6 @@ def test_packaged_datasets_are_pinned_and_readable_by_their_tasks(tmp_path: Path
 
 
 def test_pin_of_diagnostic_set_matches_real_file(real_data: Path) -> None:
-    [file] = load_sources().datasets["ax"].files
+    [file] = load_sources()["ax"].files
     data = (real_data / "glue" / "AX" / "diagnostic.tsv").read_bytes()
     assert (file.size, file.sha256) == (len(data), hashlib.sha256(data).hexdigest())

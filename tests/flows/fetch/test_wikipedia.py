@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 from support.fake_site import FakeSite
 
-from flows.fetch.downloads import bytes_present
 from flows.fetch.http_client import HttpClient
-from flows.fetch.wikipedia import JOBS, FetchedDump, WikipediaDump, fetch_wikipedia, find_dump
+from flows.fetch.wikipedia import JOB, WikipediaDump, fetch_dump, find_dump
 from flows.sample import write_sample
 from pipelines.io.checksums import published_checksums
 from pipelines.mediawiki.multistream import find_index
@@ -59,8 +58,12 @@ def replace_dump(site: FakeSite, files: dict[str, bytes], **fields: str) -> None
     site.add_dump("samplewiki", DATE, files, **fields)
 
 
-def fetch(into: Path, **arguments: Any) -> FetchedDump:
-    return fetch_wikipedia("samplewiki", output_dir=into, log=lambda line: None, **arguments)
+def fetch(folder: Path, **arguments: Any) -> list[str]:
+    """Fetch a dump to a folder, and return the paths of its files with articles."""
+    with HttpClient(log=lambda line: None) as client:
+        dump = find_dump("samplewiki", client=client, **arguments)
+        fetch_dump(dump, folder, client=client)
+    return dump.list_articles(folder)
 
 
 def find(wiki: str = "samplewiki", **arguments: Any) -> WikipediaDump:
@@ -75,29 +78,27 @@ def names(folder: Path) -> list[str]:
 def test_newest_complete_dump_is_what_documents_are_built_from(
     wiki_site: FakeSite, tmp_path: Path, dump: tuple[bytes, bytes]
 ) -> None:
-    planned = find()
     fetched = fetch(tmp_path)
-    folder = tmp_path / "samplewiki" / DATE
-    assert (fetched.date, fetched.folder) == (DATE, str(folder))
-    assert names(folder) == sorted(one_file(dump))
-    assert [Path(path).read_bytes() for path in fetched.files] == [dump[0]]
-    assert fetched.bytes_downloaded == len(dump[0]) + len(dump[1])
-    assert [bytes_present(file, folder) for file in planned.articles] == [len(dump[0])]
+    assert find().date == DATE
+    assert names(tmp_path) == sorted(one_file(dump))
+    assert [Path(path).read_bytes() for path in fetched] == [dump[0]]
     source = WikipediaSource(
-        kind="wikipedia", name="w", paths=(fetched.folder,), target_split_bytes=4096
+        kind="wikipedia", name="w", paths=(str(tmp_path),), target_split_bytes=4096
     )
     splits = wikipedia.plan(source)
     assert len(splits) > 1
     sha1 = hashlib.sha1(dump[0]).hexdigest()
     assert {split.file.checksum for split in splits} == {f"sha1:{sha1}"}
-    assert find_index(fetched.files[0], name=f"{BASE}.xml.bz2") is not None
-    assert fetch(tmp_path) == fetched._replace(bytes_downloaded=0)
+    assert find_index(fetched[0], name=f"{BASE}.xml.bz2") is not None
+    wiki_site.requests.clear()
+    assert fetch(tmp_path) == fetched
+    assert not any(request.path.endswith(".bz2") for request in wiki_site.requests)
 
 
 def test_date_can_be_chosen_and_incomplete_dumps_are_refused(
     wiki_site: FakeSite, tmp_path: Path
 ) -> None:
-    assert fetch(tmp_path, date=OLDER).date == OLDER
+    assert find(date=OLDER).date == OLDER
     for date in (NEWER, "20200101"):
         with pytest.raises(FetchError):
             fetch(tmp_path, date=date)
@@ -111,23 +112,19 @@ def test_date_can_be_chosen_and_incomplete_dumps_are_refused(
     assert error.value.status == 404
 
 
-@pytest.mark.parametrize(("status", "expected"), [("done", PARTS), ("waiting", (".xml.bz2",))])
-def test_complete_parts_are_preferred_and_sorted_by_page(
-    wiki_site: FakeSite,
-    tmp_path: Path,
-    dump: tuple[bytes, bytes],
-    status: str,
-    expected: tuple[str, ...],
+def test_parts_are_sorted_by_page(
+    wiki_site: FakeSite, tmp_path: Path, dump: tuple[bytes, bytes]
 ) -> None:
-    replace_dump(wiki_site, one_file(dump), job=JOBS[1])
-    wiki_site.add_dump("samplewiki", DATE, in_parts(dump), job=JOBS[0], status=status)
+    replace_dump(wiki_site, in_parts(dump))
+    wiki_site.add_dump("samplewiki", DATE, one_file(dump), job="articlesmultistreamdumprecombine")
     fetched = fetch(tmp_path)
-    articles = [f"{BASE}{part.format('.xml')}" for part in expected]
-    assert [Path(path).name for path in fetched.files] == articles
-    assert len(names(tmp_path)) == 2 * len(expected)
-    for path in fetched.files:
+    assert [Path(path).name for path in fetched] == [
+        f"{BASE}{part.format('.xml')}" for part in PARTS
+    ]
+    assert len(names(tmp_path)) == 2 * len(PARTS)
+    for path in fetched:
         assert find_index(path, name=Path(path).name) is not None
-    assert len(published_checksums(fetched.files)) == len(expected)
+    assert len(published_checksums(fetched)) == len(PARTS)
 
 
 @pytest.mark.parametrize("name", ["../../x", f"{BASE}.xml.bz2/../x", "samplewiki-new-part.zst"])
@@ -152,7 +149,7 @@ def test_invalid_status_is_refused(wiki_site: FakeSite, change: Any) -> None:
     path = f"/samplewiki/{DATE}/dumpstatus.json"
     status = json.loads(wiki_site.files[path])
     if isinstance(change, dict):
-        status["jobs"][JOBS[0]]["files"][f"{BASE}.xml.bz2"] |= change
+        status["jobs"][JOB]["files"][f"{BASE}.xml.bz2"] |= change
         change = json.dumps(status).encode()
     wiki_site.files[path] = change
     with pytest.raises(FetchError) as error:

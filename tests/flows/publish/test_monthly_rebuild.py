@@ -150,7 +150,7 @@ def newest(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     dates = ["20261101"]
 
     def find_dump(wiki: str, **_arguments: Any) -> WikipediaDump:
-        return WikipediaDump(wiki, dates[-1], "", (), ())
+        return WikipediaDump(wiki, dates[-1], "", ())
 
     monkeypatch.setattr("flows.fetch.wikipedia.find_dump", find_dump)
     return dates

@@ -91,7 +91,9 @@ def test_auto_starts_one_process_per_gpu(
         assert command[-2:] == ["model.pretraining.process", "job.json"]
 
 
-@pytest.mark.parametrize(("changes", "processes"), [({}, 4), ({"device": "cpu"}, 1)])
+@pytest.mark.parametrize(
+    ("changes", "processes"), [({"device": "auto"}, 4), ({"device": "cpu"}, 1)]
+)
 def test_each_of_several_machines_joins_their_rendezvous(
     changes: dict[str, Any],
     processes: int,

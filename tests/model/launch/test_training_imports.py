@@ -51,6 +51,7 @@ from model.launch.stopping import StopRequest
 from model.pretraining.process import main
 from model.launch.worker import _call
 
+sys.argv = ["process", pretraining]
 assert main([pretraining]) == 0
 refusal.names.remove("tokenizers")  # fine-tuning tokenizes its examples
 _call("model.finetuning.loop:train_trial", open(trial).read(), stop=StopRequest())
