@@ -169,6 +169,10 @@ class RefConflictError(StoreError):
     """Ref that another run moved at the same time."""
 
 
+class StoreBusyError(StoreError):
+    """Store that runs use, so that nothing can be deleted."""
+
+
 class LeaseLostError(StoreError):
     """Lease of a step that another run acquired, so that this run stopped."""
 

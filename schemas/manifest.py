@@ -261,10 +261,6 @@ class Manifest(_Record):
         """Path of the manifest, relative to the root of the store."""
         return f"{self.artifact_path}/manifest.json"
 
-    def is_at_home(self, path: str) -> bool:
-        """Return whether this is the manifest that belongs at a path of the store."""
-        return path == self.manifest_path
-
     @property
     def shards(self) -> tuple[FileEntry, ...]:
         """Files of the artifact's table, in order."""

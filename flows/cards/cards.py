@@ -8,7 +8,6 @@ from flows.cards.ancestors import find_ancestors
 from flows.run.events import Event, StepFinished
 from flows.store.artifacts import CARD, ArtifactStore
 from flows.store.runs import read_run
-from schemas.checksummed import dump_page
 from schemas.errors import ArtifactNotFoundError, ConfigError
 from schemas.manifest import Manifest
 from schemas.publish_configs import CardsConfig
@@ -80,7 +79,7 @@ def card_path(manifest: Manifest) -> str:
 def write_card(manifest: Manifest, *, store: ArtifactStore, cards: CardsConfig) -> None:
     """Write or replace the card of an artifact."""
     text = card_of(manifest, store=store, cards=cards)
-    store.backend.replace(card_path(manifest), dump_page(f"{text}\n".encode()))
+    store.backend.replace(card_path(manifest), f"{text}\n".encode())
 
 
 def recorded_cards_config(manifest: Manifest, *, store: ArtifactStore) -> CardsConfig:

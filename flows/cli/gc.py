@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
 from flows.cli import options
+from flows.cli.console import echo
 from flows.cli.tables import print_result, table
 from flows.formatting import format_bytes, format_count
 from flows.lineage.resolve import open_store
-from flows.store.garbage_collection import GarbageReport, collect_garbage
+from flows.store.activity import CollectionLock
+from flows.store.garbage_collection import GarbageReport, collect_garbage, find_garbage
 
 
 def gc(
@@ -26,23 +28,32 @@ def gc(
     delete_run_records: Annotated[
         bool, typer.Option("--delete-run-records", help="Delete the records of older runs as well.")
     ] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="With --delete: wait until no run is active.")
+    ] = False,
     store: options.Store = None,
     as_json: options.Json = False,
 ) -> None:
-    """Delete artifacts that no ref, pin or recent run uses, directly or as an input."""
-    report = collect_garbage(
-        open_store(store),
-        keep_runs=keep_runs,
-        grace_hours=grace_period,
-        dry_run=not delete,
-        delete_runs=delete_run_records,
-    )
+    """Delete artifacts that no ref or recent run uses, directly or as an input.
+
+    --delete refuses while a run is active. A run that starts meanwhile waits.
+    """
+    opened = open_store(store)
+    settings: dict[str, Any] = {
+        "keep_runs": keep_runs,
+        "grace_hours": grace_period,
+        "delete_runs": delete_run_records,
+    }
+    if delete:
+        lock = CollectionLock(opened, is_patient=wait, log=lambda text: echo(text, err=True))
+        report = collect_garbage(opened, **settings, lock=lock)
+    else:
+        report = find_garbage(opened, **settings)
     data = {
         "deleted": delete,
         "freed_bytes": report.freed,
         "removable": [item._asdict() for item in report.garbage],
         "retained": [item._asdict() for item in report.retained],
-        "restored": list(report.restored),
         "notes": list(report.notes),
     }
     print_result(data, *_parts(report, delete=delete), as_json=as_json)
@@ -60,7 +71,6 @@ def _parts(report: GarbageReport, *, delete: bool) -> Iterator[str | Table]:
         f"{format_count(items, kind)}, {format_count(files, 'file')}, {format_bytes(freed)}"
         for kind, (items, files, freed) in report.by_kind().items()
     )
-    yield from (f"restored (in use again): {path}" for path in report.restored)
     yield from (f"note: {note}" for note in report.notes)
     size = format_bytes(report.freed)
     hint = f"{size} can be freed. To delete: bertloom gc --delete"

@@ -13,9 +13,8 @@ from flows.cli.tables import print_result, table
 from flows.formatting import format_bytes
 from flows.lineage.resolve import open_store
 from flows.run.stages import get_stage, summarize
-from flows.store.artifacts import ArtifactStore, ListedArtifact
+from flows.store.artifacts import ListedArtifact
 from flows.store.leases import live_holders
-from schemas.errors import UsageError
 from schemas.trial_names import entry_label
 
 _MAX_REFS = 3
@@ -23,52 +22,20 @@ _MAX_REFS = 3
 
 def ls(
     stage: Annotated[str | None, typer.Argument(help="Stage. Default: all.")] = None,
-    refs: Annotated[bool, typer.Option("--refs", help="List the refs instead.")] = False,
-    pins: Annotated[bool, typer.Option("--pins", help="List the pins instead.")] = False,
     trials: Annotated[bool, typer.Option("--trials", help="List every trial of a grid.")] = False,
     store: options.Store = None,
     as_json: options.Json = False,
 ) -> None:
     """List the artifacts of a store, newest first."""
-    if refs and pins:
-        raise UsageError("expected one of --refs and --pins, got both")
     opened = open_store(store)
-    if refs:
-        _list_refs(opened, as_json=as_json)
-    elif pins:
-        _list_pins(opened, as_json=as_json)
-    else:
-        _list_artifacts(opened, stage, trials=trials, as_json=as_json)
-
-
-def _list_refs(store: ArtifactStore, *, as_json: bool) -> None:
-    refs = list(store.ref_pointers().items())
-    data = [{"ref": name, **pointer.model_dump()} for name, pointer in refs]
-    rows = [(name, p.artifact_id, p.stage, format_time(p.committed)) for name, p in refs]
-    print_result(data, table(("ref", "artifact", "stage", "created"), rows), as_json=as_json)
-
-
-def _list_pins(store: ArtifactStore, *, as_json: bool) -> None:
-    pins = store.pins()
-    data = {artifact_id: pin.model_dump() for artifact_id, pin in pins.items()}
-    rows = [
-        (artifact_id, pin.pointer.stage, format_time(pin.pinned), pin.reason)
-        for artifact_id, pin in pins.items()
-    ]
-    print_result(data, table(("artifact", "stage", "pinned", "reason"), rows), as_json=as_json)
-
-
-def _list_artifacts(
-    store: ArtifactStore, stage: str | None, *, trials: bool, as_json: bool
-) -> None:
-    artifacts = store.list_artifacts(stage)
+    artifacts = opened.list_artifacts(stage)
     groups: dict[str, list[ListedArtifact]] = defaultdict(list)
     for item in artifacts:
         groups[item.pointer.artifact_id if trials else _group_name(item)].append(item)
     header = ("artifact", "stage", "created", "contents", "size", "refs")
     in_progress = [
         f"being built: {stage_name} {key[:12]} by {holder}"
-        for (stage_name, key), holder in sorted(live_holders(store).items())
+        for (stage_name, key), holder in sorted(live_holders(opened).items())
         if stage in (None, stage_name)
     ]
     rows = [_row(name, group) for name, group in groups.items()]
@@ -83,7 +50,6 @@ def _as_json(item: ListedArtifact) -> dict[str, Any]:
         "contents": _contents(item),
         "size": item.size,
         "refs": list(item.refs),
-        "is_pinned": item.is_pinned,
     }
 
 
@@ -110,7 +76,6 @@ def _row(name: str, group: Sequence[ListedArtifact]) -> tuple[str, ...]:
         contents = get_stage(stage).summary_of(manifests)
         return "", stage, created, contents, size, name if first.refs else "(no ref)"
     refs = [*first.refs[:_MAX_REFS], *(["..."] if len(first.refs) > _MAX_REFS else [])]
-    refs += ["(pinned)"] if first.is_pinned else []
     return first.pointer.artifact_id, stage, created, _contents(first), size, " ".join(refs)
 
 

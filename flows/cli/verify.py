@@ -6,14 +6,12 @@ from typing import Annotated
 
 import typer
 
-from flows.cards.cards import has_card
 from flows.cli import options
 from flows.cli.console import echo
 from flows.cli.tables import print_result, table
 from flows.lineage.resolve import open_store, resolve
 from flows.store.pointers import pointer_to
-from flows.store.record_checks import Problem, check_records, remove_corrupt_records
-from flows.store.verification import quarantine
+from flows.store.verification import check_records, quarantine
 from flows.store.verification import verify as verify_artifacts
 from schemas.errors import UsageError
 
@@ -35,21 +33,19 @@ def verify(
     ] = False,
     as_json: options.Json = False,
 ) -> None:
-    """Compare artifacts and all other files of the store with what was written.
+    """Compare artifacts with what was written, and find missing records.
 
-    Exits with 1 if a file is corrupt or missing. Named artifacts and --sizes-only: only artifacts.
+    Exits with 1 if a file is corrupt or missing. Records are not checked if you name artifacts.
     """
     if sizes_only and rows:
         raise UsageError("--sizes-only and --rows exclude each other. Pass one of them")
     opened = open_store(store)
-    problems: list[Problem] = []
     if artifacts:
         pointers = [pointer_to(resolve(name, store=opened)) for name in artifacts]
     else:
         pointers = opened.pointers()[::-1]  # in the order in which they were built
     results = verify_artifacts(opened, pointers, deep=not sizes_only, rows=rows)
-    if not artifacts and not sizes_only:
-        problems = check_records(opened, has_card=has_card)
+    errors = [] if artifacts else check_records(opened)
     lines = [
         (
             r.artifact_id,
@@ -63,15 +59,12 @@ def verify(
     header = ("artifact", "state", "stage", "files", "errors")
     data = [result._asdict() for result in results]
     print_result(data, table(header, lines, right=(3,)), as_json=as_json)
-    errors = [f"{opened.url(item.path)}: {item.text}" for item in problems]
     conflicts = (f"conflict: {c.stage}: {path}" for path, c in opened.conflicts().items())
-    for line in (*(f"CORRUPT  {error}" for error in errors), *conflicts):
+    for line in (*errors, *conflicts):
         echo(line, err=as_json)
     corrupt = [result for result in results if not result.is_ok]
-    if not no_quarantine:
+    if corrupt and not no_quarantine:
         quarantine(opened, corrupt)
-        remove_corrupt_records(opened, problems)
-        if corrupt or any(problem.path.startswith("keys/") for problem in problems):
-            echo("corrupt artifacts are quarantined; the next run builds them again", err=True)
+        echo("corrupt artifacts are quarantined; the next run builds them again", err=True)
     if corrupt or errors:
         raise typer.Exit(1)

@@ -12,8 +12,8 @@ from pydantic import BaseModel, ConfigDict
 
 from flows.report.run_steps import Built
 from flows.store.artifacts import ArtifactStore
-from schemas.checksummed import dump_json, load_json
 from schemas.errors import BertloomError
+from schemas.json_files import dump_json, load_json
 
 _LOGGER = logging.getLogger(__name__)
 

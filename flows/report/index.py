@@ -17,8 +17,8 @@ from flows.report.run_steps import Steps, read_steps, run_seconds
 from flows.report.run_summary import find_headline
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunRecord, list_runs, report_path, run_ids
-from schemas.checksummed import dump_json, dump_page, load_json
 from schemas.errors import StoreError
+from schemas.json_files import dump_json, load_json
 from schemas.redaction import redact
 
 _CACHE = "reports/index.json"
@@ -75,7 +75,7 @@ def write_index(store: ArtifactStore, *, refresh: Collection[str] = ()) -> str:
         rows = read_rows(store, refresh=refresh)
         final = {row.run_id: row.model_dump(mode="json") for row in rows if row.is_final}
         store.backend.replace(_CACHE, dump_json({"rows": final}))
-        page = dump_page(render("index.html.j2", runs=rows, store=store.root).encode())
+        page = render("index.html.j2", runs=rows, store=store.root).encode()
         if page == before or store.backend.compare_and_swap(INDEX_PAGE, page, expected=before):
             return store.url(INDEX_PAGE)
     raise StoreError(

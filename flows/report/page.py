@@ -24,7 +24,6 @@ from flows.report.run_summary import summarize_run
 from flows.report.training_curves import curve_figure
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunRecord, report_path
-from schemas.checksummed import dump_page
 from schemas.redaction import escape_control_characters, redact
 
 INDEX_PAGE = "reports/index.html"
@@ -62,9 +61,9 @@ def write_report(
 
 
 def _with_link(page: str, url: str) -> bytes:
-    """Return a page with its checksum and a link to the page of all runs."""
+    """Return a page with a link to the page of all runs."""
     link = f'<p class="brand"><a href="{url}">bertloom, all runs</a></p>'
-    return dump_page(page.replace(_BRAND, link, 1).encode())
+    return page.replace(_BRAND, link, 1).encode()
 
 
 def report_page(store: ArtifactStore, record: RunRecord, *, text: bool = True) -> str:

@@ -36,7 +36,14 @@ from flows.run.events import (
 from flows.run.graph import Step, StepGraph
 from flows.run.plan import PlannedStep
 from flows.run.preflight import raw_paths
-from flows.run.step_execution import StepResult, build_step, delete_progress, stage_folders
+from flows.run.step_execution import (
+    StepResult,
+    build_step,
+    checkpoint_writer,
+    delete_progress,
+    stage_folders,
+)
+from flows.store.activity import ActiveRun
 from flows.store.artifacts import ArtifactStore
 from flows.store.leases import Lease, acquire_or_holder
 from flows.store.pointers import pointer_to
@@ -129,6 +136,7 @@ class Run:
         self._machines = machines
         self._keys: dict[str, StepKey] = {}
         self._planned_keys = {step.label: step.cache_key for step in planned}
+        self._registration = contextlib.ExitStack()
         self._leases: dict[str, tuple[Lease, contextlib.ExitStack]] = {}
         self._waiting = set[str]()
         self._restarted = set[str]()
@@ -138,6 +146,12 @@ class Run:
     def store(self) -> ArtifactStore:
         """Artifact store of the recipe, opened once per run."""
         return get_store(self.recipe.store)
+
+    @functools.cached_property
+    def _active(self) -> ActiveRun:
+        return ActiveRun(
+            self.store, self.run_id, log=lambda text: self.emit(RunMessage(self, text))
+        )
 
     def results(self) -> list[StepResult]:
         """Return the results of the finished steps, in the order of the recipe."""
@@ -154,6 +168,7 @@ class Run:
                 _LOGGER.debug("traceback of %s", name, exc_info=True)
 
     def __enter__(self) -> Self:
+        self._registration.enter_context(self._active)
         self.is_started = True
         self.emit(RunStarted(self))
         return self
@@ -177,10 +192,11 @@ class Run:
         try:
             self.emit(RunFinished(self, state, failures))
         finally:
-            self._finished.set()
-            close_pools()
-            for step in self.steps:
-                self._release(step)
+            with self._registration:
+                self._finished.set()
+                close_pools()
+                for step in self.steps:
+                    self._release(step)
         if error is None:
             for failure in self.failures.values():
                 raise failure
@@ -252,6 +268,7 @@ class Run:
             if result is None:
                 self.wait(0)
                 lease, _ = self._leases[step.label]
+                self._wait_for_writer(step)
                 self._restart_if_rebuilt(step)
                 with self._building(step, lease):
                     result = build_step(
@@ -264,11 +281,24 @@ class Run:
                         rebuild=step.label in self.rebuilt,
                     )
             self._finish(step, result)
-            if step.stage.supports_resume and not result.was_cached and lease.renew():
+            if step.stage.supports_resume and not result.was_cached and lease.is_held():
                 self.store.clear_work(step.stage.name, result.manifest.cache_key)
         finally:
             self._release(step)
         return result
+
+    def _wait_for_writer(self, step: Step) -> None:
+        """Wait while a process of a run that lost the lease still writes checkpoints of a step.
+
+        It ends as soon as it notices, also if its machine was asleep.
+        """
+        delays, is_reported = poll_delays(), False
+        while writer := checkpoint_writer(step, self.key(step), store=self.store):
+            if not is_reported:
+                text = f"{step.label}  waiting for process {writer}, which writes its checkpoints"
+                self.emit(RunMessage(self, text))
+                is_reported = True
+            self.wait(next(delays))
 
     def _restart_if_rebuilt(self, step: Step) -> None:
         """Delete what earlier runs left unfinished of a rebuilt step, once: a retry resumes."""
@@ -282,9 +312,7 @@ class Run:
             return True
         with contextlib.ExitStack() as stack:
             lease = stack.enter_context(
-                acquire_or_holder(
-                    self.store, step.stage.name, self.key(step).cache_key, holder=self.run_id
-                )
+                acquire_or_holder(self._active, step.stage.name, self.key(step).cache_key)
             )
             if isinstance(lease, Lease):
                 self._leases[step.label] = (lease, stack.pop_all())

@@ -20,7 +20,7 @@ from flows.run.provenance import checkout
 from flows.run.run import Run
 from flows.store.pointers import now
 from flows.store.process_identity import this_process
-from flows.store.runs import RESUME_HINT, Heartbeat, JobRecord, RunRecord, RunState, write_run
+from flows.store.runs import RESUME_HINT, JobRecord, RunRecord, RunState, write_run
 from schemas.redaction import redact, redact_record
 
 _WRITE_SECONDS = 2.0
@@ -28,13 +28,12 @@ _WRITE_SECONDS = 2.0
 
 
 class RunRecorder:
-    """Writes `runs/RUN_ID/run.json` when a run starts, makes progress and ends, and heartbeats."""
+    """Writes `runs/RUN_ID/run.json` when a run starts, makes progress and ends."""
 
     def __init__(self) -> None:
         """Write nothing before the run starts."""
         self._jobs: dict[str, JobRecord] = {}
         self._written_at = 0.0
-        self._heartbeat: Heartbeat | None = None
         self._lock = threading.Lock()
         self._run: Run | None = None
 
@@ -45,8 +44,6 @@ class RunRecorder:
                 case RunStarted(run):
                     self._run = run
                     self._write("running")
-                    self._heartbeat = Heartbeat(run.store, run.run_id)
-                    self._heartbeat.start()
                 case JobSubmitted(_, step, job):
                     self._jobs[job.id] = JobRecord(label=step.label, **dataclasses.asdict(job))
                     self._write("running")
@@ -59,8 +56,6 @@ class RunRecorder:
                     # A process that is being stopped may not live until RunFinished.
                     self._write("interrupted", {"": f"Stopped. {RESUME_HINT}"})
                 case RunFinished(_, state, failures):
-                    if self._heartbeat is not None:
-                        self._heartbeat.stop()
                     self._write(state, {k: failure_text(e) for k, e in failures.items()})
 
     def _write(self, state: RunState, failures: Mapping[str, str] | None = None) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import time
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 from flows.run.artifact_inputs import find_artifact_files, input_ref
@@ -16,6 +17,7 @@ from flows.store.artifacts import ArtifactStore, Attempt
 from flows.store.leases import Lease
 from flows.store.pointers import now
 from flows.store.runs import StepRecord
+from model.launch.folder_lock import LOCK_FILE, lock_holder
 from model.launch.launcher import call_group
 from model.training.health import read_warnings
 from pipelines.progress import step_scope
@@ -164,6 +166,17 @@ def stage_folders(step: Step, key: StepKey, *, store: ArtifactStore) -> dict[str
     return folders
 
 
+def checkpoint_writer(step: Step, key: StepKey, *, store: ArtifactStore) -> str:
+    """Return the number of the process that writes checkpoints of a step; "" for none.
+
+    On S3 and GCS, the last process that starts to write is the only one.
+    """
+    if not step.stage.supports_resume or not store.backend.is_local:
+        return ""
+    locks = Path(store.work(step.stage.name, key.cache_key)).rglob(LOCK_FILE)
+    return next(filter(None, map(lock_holder, locks)), "")
+
+
 def delete_progress(step: Step, key: StepKey, *, store: ArtifactStore) -> None:
     """Delete checkpoints and finished work items of a step. Requires the lease of its key."""
     if step.stage.supports_resume:
@@ -269,11 +282,18 @@ def _stop_when_lost(lease: Lease, step: Step) -> Iterator[None]:
         try:
             yield
         except Exception as error:
-            if lease.is_held():
+            if not _is_lost(lease):
                 raise
             raise _lease_lost(lease, step) from error
-    if not lease.renew():
+    if not lease.is_held():
         raise _lease_lost(lease, step)
+
+
+def _is_lost(lease: Lease) -> bool:
+    """Return True only if another run certainly took the lease."""
+    with contextlib.suppress(Exception):  # the store cannot be read
+        return not lease.is_held()
+    return False
 
 
 def _lease_lost(lease: Lease, step: Step) -> LeaseLostError:

@@ -1,9 +1,9 @@
 """The artifact store.
 
 - `artifacts`, `artifact`: publish, look up, list and read artifacts.
-- `pointers`: cache keys, refs and pins.
+- `pointers`: cache keys and refs.
 - `backend`: put-if-absent and compare-and-swap on disk, in memory, on S3 and GCS.
-- `runs`, `leases`, `process_identity`: which runs are active, and what they build.
+- `activity`, `leases`, `runs`, `process_identity`: which runs are alive, and what they build.
 - `gc_roots`, `garbage_collection`: what is retained, and deletion of the rest.
-- `verification`, `record_checks`, `records`, `work_items`: integrity checks.
+- `verification`, `records`, `work_items`: integrity checks.
 """

@@ -15,18 +15,15 @@ from typing import NamedTuple
 from flows.store.artifact import Artifact
 from flows.store.backend import open_backend
 from flows.store.pointers import (
-    Pin,
     Pointer,
     Ref,
     key_path,
     now,
-    pin_path,
     pointer_to,
     ref_name,
     ref_path,
 )
 from flows.store.records import Record, load_records, parse_record, read_record, read_records
-from schemas.checksummed import dump_json, load_json
 from schemas.errors import (
     ArtifactCorruptError,
     ArtifactNotFoundError,
@@ -34,9 +31,10 @@ from schemas.errors import (
     RefConflictError,
     StoreError,
 )
+from schemas.json_files import dump_json, load_json
 from schemas.manifest import FileEntry, InputRef, Manifest
 
-_FORMAT = {"layout": 4, "digest": "sha256"}
+_FORMAT = {"layout": 5, "digest": "sha256"}
 
 CARD = "README.md"
 """Name of the card in an artifact's folder."""
@@ -78,7 +76,6 @@ class ListedArtifact(NamedTuple):
     """None if it is missing or corrupt."""
 
     refs: tuple[str, ...]
-    is_pinned: bool
 
     @property
     def size(self) -> int:
@@ -124,7 +121,7 @@ def _holds(stored: bytes | None, record: Record | None) -> bool:
 class ArtifactStore:
     """Artifact store in a local folder or at an fsspec URL.
 
-    Methods that read a corrupt pointer, ref or pin raise ArtifactCorruptError.
+    Methods that read a corrupt pointer or ref raise ArtifactCorruptError.
     """
 
     def __init__(self, root: str, *, create: bool = True) -> None:
@@ -203,7 +200,7 @@ class ArtifactStore:
         refs = defaultdict(list)
         for name, ref in self.ref_pointers().items():
             refs[ref.manifest].append(name)
-        pins, pointers, listed = self.pins(), self.pointers(stage), []
+        pointers, listed = self.pointers(stage), []
         manifests = self.manifests(pointer.manifest for pointer in pointers)
         for pointer in pointers:
             manifest = manifests.get(pointer.manifest)
@@ -212,7 +209,6 @@ class ArtifactStore:
                     pointer,
                     manifest if isinstance(manifest, Manifest) else None,
                     tuple(refs[pointer.manifest]),
-                    pointer.artifact_id in pins,
                 )
             )
         return listed
@@ -230,13 +226,12 @@ class ArtifactStore:
         try:
             pointer = parse_record(Pointer, stored, backend=self.backend, path=path)
             manifest = self.read_manifest(pointer.manifest)
+            if manifest.cache_key != cache_key:
+                url = self.url(pointer.manifest)
+                raise ArtifactCorruptError(f"{url}: expected cache key {cache_key}")
             self.check_files(manifest)
-            # Tells garbage collection that the artifact is in use. Fails if it took the pointer.
-            self.backend.touch(path)
         except (ArtifactCorruptError, ArtifactNotFoundError) as error:
             self.quarantine(path, expected=stored, reason=str(error))
-            return None
-        except FileNotFoundError:
             return None
         return self._cache(manifest)
 
@@ -283,7 +278,7 @@ class ArtifactStore:
                 raise ArtifactCorruptError(f"{url}: {error}. Run the recipe again")
         return sizes
 
-    # Pointers, refs and pins
+    # Pointers and refs
 
     def pointer(self, stage: str, cache_key: str) -> Pointer | None:
         """Return the pointer of a cache key without a look at its artifact, None if absent."""
@@ -349,41 +344,22 @@ class ArtifactStore:
 
     def delete_ref(self, name: str, *, expected: Pointer) -> None:
         """Delete a ref if it still points to `expected`."""
-        self.delete_if_equal(ref_path(name), Ref(name=name, pointer=expected))
+        path = ref_path(name)
+        if _holds(self.backend.read_if_exists(path), Ref(name=name, pointer=expected)):
+            self.backend.delete(path)
 
-    def delete_if_equal(self, path: str, record: Record) -> float | None:
-        """Delete the file of a record if it still holds the record.
-
-        Returns:
-            See `StoreBackend.compare_and_delete`.
-        """
-        stored = self.backend.read_if_exists(path)
-        if stored is None or not _holds(stored, record):
-            return None
-        return self.backend.compare_and_delete(path, expected=stored)
-
-    def pin(self, manifest: Manifest, *, reason: str) -> None:
-        """Retain an artifact and everything upstream of it until it is unpinned."""
-        pin = Pin(reason=reason, pinned=now(), pointer=pointer_to(manifest))
-        self.backend.replace(pin_path(manifest.artifact_id), pin.to_json())
-
-    def unpin(self, artifact_id: str) -> None:
-        """Delete a pin.
+    def remove_ref(self, name: str) -> None:
+        """Delete a ref.
 
         Raises:
-            ArtifactNotFoundError: The artifact is not pinned.
+            ArtifactNotFoundError: There is no such ref.
         """
-        if artifact_id not in (pins := self.pins()):
+        path = ref_path(name)
+        if self.backend.read_if_exists(path) is None:
             raise ArtifactNotFoundError(
-                f"{self.backend.root}: {artifact_id} is not pinned; pins: "
-                f"{', '.join(pins) or 'none'}"
+                f"{self.root}: expected a ref, got {name!r}. `bertloom ref ls` lists the refs"
             )
-        self.backend.delete(pin_path(artifact_id))
-
-    def pins(self) -> dict[str, Pin]:
-        """Return all pins, by artifact id."""
-        pins = load_records(self.backend, Pin, "pins").values()
-        return {pin.pointer.artifact_id: pin for pin in pins}
+        self.backend.delete(path)
 
     # Building
 
@@ -472,17 +448,19 @@ class ArtifactStore:
         )
 
     def conflicts(self) -> dict[str, Conflict]:
-        """Return the recorded conflicts, by path of the record.
-
-        Raises:
-            ArtifactCorruptError: A record is corrupt.
-        """
-        return load_records(self.backend, Conflict, _CONFLICTS)
+        """Return the recorded conflicts that can be read, by path of the record."""
+        records = read_records(self.backend, Conflict, self.backend.names(_CONFLICTS))
+        return {path: item for path, item in records.items() if isinstance(item, Conflict)}
 
     def quarantine(self, path: str, *, expected: bytes, reason: str) -> None:
-        """Move a pointer below `keys/` to quarantine if it still is `expected`, corrupt or not."""
+        """Move a pointer below `keys/` to quarantine if it still is `expected`, corrupt or not.
+
+        Between the comparison and the deletion, another run can replace the pointer. Then its
+        artifact is built again, with equal content.
+        """
         if self.backend.read_if_exists(path) != expected:
             return
+        self.backend.delete(path)
         pointer = Pointer.from_json(expected)
         record = {
             "quarantined_at": now(),
@@ -492,4 +470,3 @@ class ArtifactStore:
         _, stage, _, name = path.removesuffix(".json").split("/")
         copy = f"quarantine/{stage}/{name}-{uuid.uuid4().hex[:8]}.json"
         self.backend.put_if_absent(copy, dump_json(record))
-        self.backend.compare_and_delete(path, expected=expected)

@@ -1,7 +1,7 @@
 """Files below the root of a store, with put-if-absent and compare-and-swap.
 
 ========  =======================  ====================================================
-backend   `put_if_absent`          `compare_and_swap`, `compare_and_delete`
+backend   `put_if_absent`          `compare_and_swap`
 ========  =======================  ====================================================
 disk      hard link                `flock` on `.lock`
 memory    lock of this process     the same lock
@@ -20,11 +20,10 @@ from __future__ import annotations
 import abc
 import contextlib
 import errno
-import os
 import threading
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
 
@@ -36,7 +35,6 @@ from schemas.errors import StoreError
 from schemas.manifest import check_relative_path
 
 _MEMORY_LOCK = threading.Lock()
-_READ_ONLY = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
 
 class FileInfo(NamedTuple):
@@ -207,23 +205,6 @@ class StoreBackend(abc.ABC):
             Whether the file holds `data` now. False if another caller changed it first.
         """
 
-    @abc.abstractmethod
-    def compare_and_delete(self, path: str, *, expected: bytes) -> float | None:
-        """Delete a file if it holds `expected`.
-
-        Returns:
-            When the file was last written or touched (seconds since the epoch; 0 on S3 and GCS).
-            None if it does not exist or holds something else.
-        """
-
-    def touch(self, path: str) -> None:
-        """Set the modification time of a file to now. No effect on S3, GCS and read-only disks.
-
-        Raises:
-            FileNotFoundError: There is no such file.
-        """
-        del path
-
     def delete(self, path: str) -> None:
         """Delete a file if it exists."""
         with contextlib.suppress(FileNotFoundError):
@@ -252,29 +233,13 @@ class StoreBackend(abc.ABC):
             if not self.put_if_absent(path, b"first") or self.put_if_absent(path, b"second"):
                 raise self._capability_error("put-if-absent to fail for an existing file")
             is_swapped = self.compare_and_swap(path, b"third", expected=b"first")
-            if not is_swapped or self._ignores_condition(path, deleting=False):
+            if not is_swapped or self._ignores_condition(path):
                 raise self._capability_error("compare-and-swap to fail for a changed file")
-
-    def ignores_conditional_delete(self) -> bool:
-        """Return whether the server deletes a file although the condition fails.
-
-        Raises:
-            StoreError: The server refuses to delete a file although the condition holds.
-        """
-        with self._probe_file() as path:
-            self.put_if_absent(path, b"first")
-            if self._ignores_condition(path, deleting=True):
-                return True
-            self.replace(path, b"second")
-            is_deleted = self.compare_and_delete(path, expected=b"second") is not None
-            if not is_deleted and self.read_if_exists(path) is not None:
-                raise self._capability_error("compare-and-delete of an unchanged file to succeed")
-            return False
 
     def _capability_error(self, expected: str) -> StoreError:
         return StoreError(
             f"store {self.root}: expected {expected}. Use a server that supports If-None-Match and "
-            "If-Match (S3) or ifGenerationMatch (GCS), for DELETE as well"
+            "If-Match (S3) or ifGenerationMatch (GCS)"
         )
 
     @contextlib.contextmanager
@@ -285,9 +250,9 @@ class StoreBackend(abc.ABC):
         finally:
             self.delete(path)
 
-    def _ignores_condition(self, path: str, *, deleting: bool) -> bool:
+    def _ignores_condition(self, path: str) -> bool:
         """Return whether the server changes an existing file although the condition fails."""
-        del path, deleting
+        del path
         return False
 
 
@@ -298,10 +263,6 @@ class _LockingBackend(StoreBackend):
     def _lock(self) -> contextlib.AbstractContextManager[object]:
         """Lock the store."""
 
-    @abc.abstractmethod
-    def _remove(self, path: str) -> float:
-        """Delete a file and return when it was last written or touched."""
-
     def compare_and_swap(self, path: str, data: bytes, *, expected: bytes | None) -> bool:
         if expected is None:
             return self.put_if_absent(path, data)
@@ -310,10 +271,6 @@ class _LockingBackend(StoreBackend):
             if current == expected:
                 self.replace(path, data)
         return current in (expected, data)
-
-    def compare_and_delete(self, path: str, *, expected: bytes) -> float | None:
-        with self._lock():
-            return self._remove(path) if self.read_if_exists(path) == expected else None
 
 
 class _Disk(_LockingBackend):
@@ -344,20 +301,6 @@ class _Disk(_LockingBackend):
     def _lock(self) -> contextlib.AbstractContextManager[object]:
         return file_lock(Path(self._root) / ".lock")
 
-    def _remove(self, path: str) -> float:
-        target = Path(self._full(path))
-        with target.open("rb") as source:
-            target.unlink()
-            # Read after the unlink: each touch either shows in this time or fails.
-            return os.fstat(source.fileno()).st_mtime
-
-    def touch(self, path: str) -> None:
-        try:
-            os.utime(self._full(path))
-        except OSError as error:
-            if error.errno not in _READ_ONLY:
-                raise
-
     def version(self, path: str) -> tuple[object, ...]:
         stat = Path(self._full(path)).stat()
         return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
@@ -376,21 +319,12 @@ class _Memory(_LockingBackend):
             self.replace(path, data)
             return True
 
-    def _remove(self, path: str) -> float:
-        return float(self.fs.store.pop(self._full(path)).modified.timestamp())
-
-    def touch(self, path: str) -> None:
-        with _MEMORY_LOCK:
-            if not self.fs.exists(self._full(path)):
-                raise FileNotFoundError(path)
-            self.fs.store[self._full(path)].modified = datetime.now(UTC)
-
     def _modified(self, info: Mapping[str, Any]) -> float:
         return float(self.fs.modified(info["name"]).timestamp())
 
 
 class _Bucket(StoreBackend):
-    """Object store that writes and deletes under conditions on an object's version."""
+    """Object store that writes under conditions on an object's version."""
 
     is_remote = True
 
@@ -404,10 +338,6 @@ class _Bucket(StoreBackend):
     @abc.abstractmethod
     def _put(self, path: str, data: bytes, *, version: str) -> None:
         """Write a file that still has the version, or raise an OSError."""
-
-    @abc.abstractmethod
-    def _delete(self, path: str, *, version: str) -> None:
-        """Delete a file that still has the version, or raise an OSError."""
 
     def read_many(self, paths: Iterable[str]) -> dict[str, bytes]:
         """Fetch concurrently."""
@@ -464,27 +394,11 @@ class _Bucket(StoreBackend):
             return current == data
         return True
 
-    def compare_and_delete(self, path: str, *, expected: bytes) -> float | None:
-        current, version = self._try_read_version(path)
-        if current != expected:
-            return None
-        try:
-            self._delete(path, version=version)
-        except OSError:
-            if self._try_read_version(path)[1] == version:
-                raise  # the file did not change: the condition is not the reason
-            return None
-        self.fs.invalidate_cache(self._full(path))
-        return 0.0
-
-    def _ignores_condition(self, path: str, *, deleting: bool) -> bool:
+    def _ignores_condition(self, path: str) -> bool:
         _, version = self._read_version(path)
         self._write(path, b"changed since", version=version)
         with contextlib.suppress(OSError):
-            if deleting:
-                self._delete(path, version=version)
-            else:
-                self._put(path, b"overwritten", version=version)
+            self._put(path, b"overwritten", version=version)
         return self.read_if_exists(path) != b"changed since"
 
 
@@ -520,10 +434,6 @@ class _S3(_Bucket):
             self.fs.pipe_file(self._full(path), data, IfMatch=bare)
             self._needs_bare_tags = True
 
-    def _delete(self, path: str, *, version: str) -> None:
-        bucket, key, _ = self.fs.split_path(self._full(path))
-        self.fs.call_s3("delete_object", Bucket=bucket, Key=key, IfMatch=version)
-
 
 class _Gcs(_Bucket):
     _hint = (
@@ -549,10 +459,6 @@ class _Gcs(_Bucket):
             data=data,
         )
         self.fs.invalidate_cache(self._full(path))
-
-    def _delete(self, path: str, *, version: str) -> None:
-        bucket, key, _ = self.fs.split_path(self._full(path))
-        self.fs.call("DELETE", "b/{}/o/{}", bucket, key, ifGenerationMatch=version)
 
 
 _BACKENDS: dict[str, type[StoreBackend]] = {

@@ -1,33 +1,26 @@
 """Leases: which run builds a cache key, so that other runs build something else or wait.
 
-    leases/STAGE/CACHE_KEY.json    LeaseHolder
+    leases/STAGE/CACHE_KEY.json    Lease record, which names a run
+
+A lease is free if it was released or if its run is not alive (`flows.store.activity`).
 
 A lease only saves work and protects the `work/` folder of the key: put-if-absent of the pointer
 guarantees that a key gets one content. A run that loses its lease stops the step and publishes
 nothing.
-
-A thread renews a lease three times per time to live. A lease is free if it was released, if it
-expired, or if its process was on this machine and is gone: no run waits after `kill -9`.
-
-Expiry uses the clocks of the hosts. A host whose clock is ahead by more than two thirds of the time
-to live can take a live lease. Then both build, and the commit decides.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
+from flows.store.activity import ActiveRun, Heartbeat, read_live_heartbeat
 from flows.store.artifacts import ArtifactStore
-from flows.store.backend import StoreBackend
-from flows.store.process_identity import ProcessIdentity, this_process
-
-TIME_TO_LIVE = 60.0
-"""Seconds."""
+from flows.store.records import Record
 
 _LOST_SECONDS = 0.5
 """Seconds between two calls of `Lease.on_lost`."""
@@ -35,18 +28,10 @@ _LOST_SECONDS = 0.5
 _LOGGER = logging.getLogger(__name__)
 
 
-class LeaseHolder(ProcessIdentity):
-    """Run that holds a lease, and its process."""
+class LeaseRecord(Record):
+    """File of a lease."""
 
-    key: str
-    """`STAGE/CACHE_KEY` of the lease."""
-
-    holder: str
-    """Id of the run."""
-
-    expires_at: float
-    """Seconds since the epoch, by the holder's clock."""
-
+    run_id: str
     token: str
     """Random, new each time that the lease is acquired."""
 
@@ -55,18 +40,17 @@ class LeaseHolder(ProcessIdentity):
 
     job_url: str = ""
 
-    def is_at_home(self, path: str) -> bool:
-        """Return whether the lease belongs at a path."""
-        return path == f"leases/{self.key}.json"
 
-    @property
-    def is_live(self) -> bool:
-        """True if others have to wait for it."""
-        return self.expires_at > time.time() and not self.is_gone
+class LeaseHolder(NamedTuple):
+    """Run that holds a lease."""
+
+    lease: LeaseRecord
+    heartbeat: Heartbeat
 
     def __str__(self) -> str:
-        job = f"; job {self.job_id} {self.job_url}".rstrip() if self.job_id else ""
-        return f"{self.holder} (process {self.pid} on {self.host}{job})"
+        job = f"; job {self.lease.job_id} {self.lease.job_url}" if self.lease.job_id else ""
+        process = f"process {self.heartbeat.pid} on {self.heartbeat.host}"
+        return f"{self.lease.run_id} ({process}{job.rstrip()})"
 
 
 def lease_path(stage: str, cache_key: str) -> str:
@@ -74,124 +58,107 @@ def lease_path(stage: str, cache_key: str) -> str:
     return f"leases/{stage}/{cache_key}.json"
 
 
-def read_lease(backend: StoreBackend, path: str) -> tuple[bytes | None, LeaseHolder | None]:
-    """Return the bytes of a lease's file, and its live holder.
-
-    None if it is free, corrupt, or the copy of another lease.
-    """
-    stored = backend.read_if_exists(path)
-    holder = LeaseHolder.from_json(stored)
-    if holder is None or not holder.is_live or not holder.is_at_home(path):
+def read_lease(store: ArtifactStore, path: str) -> tuple[bytes | None, LeaseHolder | None]:
+    """Return the bytes of a lease's file, and its holder; None if it is free or corrupt."""
+    stored = store.backend.read_if_exists(path)
+    lease = LeaseRecord.from_json(stored)
+    heartbeat = read_live_heartbeat(store, lease.run_id) if lease is not None else None
+    if lease is None or heartbeat is None:
         return stored, None
-    return stored, holder
+    return stored, LeaseHolder(lease, heartbeat)
 
 
 def live_holders(store: ArtifactStore) -> dict[tuple[str, str], LeaseHolder]:
-    """Return the holders of all live leases, by stage and cache key."""
+    """Return the holders of all leases that are not free, by stage and cache key."""
     holders = {}
     for path in store.backend.names("leases"):
         _, stage, name = path.split("/")
-        _, holder = read_lease(store.backend, path)
+        _, holder = read_lease(store, path)
         if holder is not None:
             holders[stage, name.removesuffix(".json")] = holder
     return holders
 
 
 @contextmanager
-def acquire_or_holder(
-    store: ArtifactStore, stage: str, cache_key: str, *, holder: str
-) -> Iterator[Lease | LeaseHolder]:
-    """Hold a lease for a block if it is free. Yield it, or its holder if it is not free.
-
-    `holder` is the id of the run. The lease stays for `TIME_TO_LIVE` if this machine dies.
-    """
-    lease = Lease(store.backend, lease_path(stage, cache_key), holder)
+def acquire_or_holder(run: ActiveRun, stage: str, cache_key: str) -> Iterator[Lease | LeaseHolder]:
+    """Hold a lease for a block if it is free. Yield it, or its holder if it is not free."""
+    lease = Lease(run, lease_path(stage, cache_key))
     if (other := lease.acquire()) is not None:
         yield other
         return
-    ended = threading.Event()
-    thread = threading.Thread(target=lease.keep, args=(ended,), name="lease", daemon=True)
-    thread.start()
+    run.watchers.add(lease.watch)
     try:
         yield lease
     finally:
-        ended.set()
-        thread.join()
+        run.watchers.discard(lease.watch)
         lease.release()
 
 
 class Lease:
     """One acquisition of a lease."""
 
-    def __init__(self, backend: StoreBackend, path: str, holder: str) -> None:
+    def __init__(self, run: ActiveRun, path: str) -> None:
         self.on_lost: Callable[[], None] = lambda: None
         """Called repeatedly after another run took the lease, until the block ends."""
 
-        self._backend, self._path = backend, path
-        process, token = this_process().model_dump(), uuid.uuid4().hex
-        key = path.removeprefix("leases/").removesuffix(".json")
-        self._own = LeaseHolder(key=key, holder=holder, **process, expires_at=0, token=token)
-        self._stored: bytes | None = None
-        self._lock = threading.Lock()
-
-    @property
-    def run_id(self) -> str:
-        """Id of the run that acquired the lease."""
-        return self._own.holder
+        self.run_id = run.run_id
+        self._store, self._path = run.store, path
+        self._record = LeaseRecord(run_id=run.run_id, token=uuid.uuid4().hex)
+        self._lock, self._released = threading.Lock(), threading.Event()
+        self._loss: threading.Thread | None = None
 
     def acquire(self) -> LeaseHolder | None:
         """Acquire the lease if it is free. Return its holder if it is not."""
+        data = self._record.to_json()
         while True:
-            self._stored, holder = read_lease(self._backend, self._path)
-            if holder is not None or self.renew():
+            stored, holder = read_lease(self._store, self._path)
+            if holder is not None:
                 return holder
-
-    def renew(self) -> bool:
-        """Renew the lease. Return False if another run took it.
-
-        Raises:
-            Exception: The file cannot be read or written.
-        """
-        with self._lock:
-            renewed = self._own.model_copy(update={"expires_at": time.time() + TIME_TO_LIVE})
-            data = renewed.to_json()
-            is_held = self._backend.compare_and_swap(self._path, data, expected=self._stored)
-            if is_held:
-                self._stored = data
-            return is_held
+            if self._store.backend.compare_and_swap(self._path, data, expected=stored):
+                return None
 
     def is_held(self) -> bool:
-        """Renew the lease. Return False only if another run certainly took it."""
-        try:
-            return self.renew()
-        except Exception as error:  # a failing disk or network: the next turn tries again
-            _LOGGER.debug("the lease %s was not renewed: %s", self._path, error)
-            return True
+        """Return False if another run took the lease.
 
-    def keep(self, ended: threading.Event) -> None:
-        """Renew the lease until `ended` is set. If it is lost, call `on_lost` until then."""
-        while not ended.wait(TIME_TO_LIVE / 3) and self.is_held():
-            pass
-        if not ended.is_set():
+        Raises:
+            Exception: The file cannot be read.
+        """
+        with self._lock:
+            return self._store.backend.read_if_exists(self._path) == self._record.to_json()
+
+    def watch(self) -> None:
+        """Call `on_lost` from now on if another run took the lease."""
+        if self._loss is None and not self.is_held():
             _LOGGER.warning("another run took the lease %s", self._path)
+            self._loss = threading.Thread(target=self._call_on_lost, name="lost", daemon=True)
+            self._loss.start()
+
+    def _call_on_lost(self) -> None:
         # Repeatedly: a training that is about to start has no process to stop yet.
-        while not ended.is_set():
+        while not self._released.is_set():
             self.on_lost()
-            ended.wait(_LOST_SECONDS)
+            self._released.wait(_LOST_SECONDS)
 
     def name_job(self, job_id: str, url: str) -> None:
-        """Add the engine's job that builds the key to the lease."""
+        """Add the engine's job that builds the key to the lease, if it is still held."""
         with self._lock:
-            self._own = self._own.model_copy(update={"job_id": job_id, "job_url": url})
-        self.is_held()
+            named = self._record.model_copy(update={"job_id": job_id, "job_url": url})
+            if self._store.backend.compare_and_swap(
+                self._path, named.to_json(), expected=self._record.to_json()
+            ):
+                self._record = named
 
     def new_holder(self) -> str:
         """Return who holds the lease now, "" if it is free."""
-        return str(read_lease(self._backend, self._path)[1] or "")
+        return str(read_lease(self._store, self._path)[1] or "")
 
     def release(self) -> None:
         """Delete the lease if it is still held."""
+        self._released.set()
+        if self._loss is not None:
+            self._loss.join()
         try:
-            self._backend.compare_and_delete(self._path, expected=self._stored or b"")
-        except Exception as error:  # it expires
+            if self.is_held():
+                self._store.backend.delete(self._path)
+        except Exception as error:  # it ends with the run
             _LOGGER.warning("the lease %s was not released: %s", self._path, error)

@@ -1,8 +1,10 @@
 """Pointers: the small files through which artifacts are found and retained.
 
 keys/STAGE/AA/CACHE_KEY.json   artifact of a cache key, put-if-absent: this commits the artifact
-refs/NAME.json                 name that moves
-pins/ARTIFACT_ID.json          artifact to retain, with the reason
+refs/NAME.json                 name that moves; gc keeps its artifact and everything upstream
+
+Runs write the refs `RECIPE/STEP`, publications `NAME/VERSION` and `NAME/latest`. Refs that users
+set contain no slash, so that nothing else moves them.
 """
 
 from __future__ import annotations
@@ -41,10 +43,6 @@ class Pointer(Record):
     parts: dict[str, RelativePath] = Field(default_factory=dict)
     """Path of each manifest of a published corpus, by step label."""
 
-    def is_at_home(self, path: str) -> bool:
-        """Return whether the pointer belongs at a path: under its key, or as a tombstone."""
-        return path in (self.path, tombstone_path(self.artifact_id))
-
     @property
     def manifests(self) -> tuple[str, ...]:
         """Paths of all manifests that it points to."""
@@ -69,24 +67,6 @@ class Ref(Record):
 
     name: str
     pointer: Pointer
-
-    def is_at_home(self, path: str) -> bool:
-        """Return whether the ref belongs at a path."""
-        return path == ref_path(self.name)
-
-
-class Pin(Record):
-    """Artifact that garbage collection retains with everything upstream of it."""
-
-    reason: str
-    pinned: str
-    """ISO 8601, UTC."""
-
-    pointer: Pointer
-
-    def is_at_home(self, path: str) -> bool:
-        """Return whether the pin belongs at a path."""
-        return path == pin_path(self.pointer.artifact_id)
 
 
 def pointer_to(manifest: Manifest) -> Pointer:
@@ -123,13 +103,3 @@ def ref_path(name: str) -> str:
 def ref_name(path: str) -> str:
     """Return the name of the ref at a path."""
     return path.removeprefix("refs/").removesuffix(".json")
-
-
-def pin_path(artifact_id: str) -> str:
-    """Return the path of the pin of an artifact."""
-    return f"pins/{artifact_id}.json"
-
-
-def tombstone_path(artifact_id: str) -> str:
-    """Return the path of the pointer of an artifact that is being deleted."""
-    return f"tombstones/{artifact_id}.json"

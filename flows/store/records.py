@@ -1,40 +1,21 @@
-"""Records: the small JSON files of a store. Each ends with a digest of itself."""
+"""Records: the small JSON files of a store, each with a pydantic model."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Protocol, Self, TypeVar
+from typing import Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from flows.store.backend import StoreBackend
-from schemas.checksummed import dump_json, load_json
 from schemas.errors import ArtifactCorruptError
-
-REMEDIES = {
-    "keys": "run the recipe again: the stage is built again",
-    "artifacts": "run `bertloom verify`, then the recipe again",
-    "refs": "run the recipe again, or publish again",
-    "pins": "delete the file and pin the artifact again",
-    "runs": "delete the folder of the run: its artifacts stay",
-    "reports": "run `bertloom report`",
-    "leases": "delete the file if no run is active",
-    "quarantine": "delete the file: it is only information",
-    "tombstones": "check the artifact of this name, then delete the file",
-    "pieces": "run `bertloom verify`: it deletes the record, and the item is computed again",
-}
-"""Remedy for a corrupt record, by top-level folder."""
+from schemas.json_files import dump_json
 
 
 class Record(BaseModel):
     """Content of a record."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-
-    def is_at_home(self, path: str) -> bool:
-        """Return False if the record belongs at another path: a misplaced copy is not used."""
-        del path
-        return True
 
     def to_json(self) -> bytes:
         """Return the bytes of its file. Fields with their default are not written."""
@@ -44,42 +25,29 @@ class Record(BaseModel):
     def from_json(cls, stored: bytes | None) -> Self | None:
         """Return the record in the bytes of a file. None: corrupt, or no file."""
         try:
-            return cls.model_validate(load_json(stored or b""))
-        except ValueError:  # includes pydantic's
+            return cls.model_validate_json(stored or b"")
+        except ValidationError:
             return None
 
 
-class Located(Protocol):
-    """Pydantic model that knows where it belongs: a `Record` or a manifest."""
-
-    @classmethod
-    def model_validate(cls, obj: Any, /) -> Self: ...
-
-    def is_at_home(self, path: str, /) -> bool: ...
-
-
-Model = TypeVar("Model", bound=Located)
+Model = TypeVar("Model", bound=BaseModel)
 
 
 def parse_record(model: type[Model], stored: bytes, *, backend: StoreBackend, path: str) -> Model:
     """Return a record as a model, from the bytes of its file.
 
     Raises:
-        ArtifactCorruptError: The record is corrupt.
+        ArtifactCorruptError: The record is corrupt. The message names its file and field.
     """
     try:
-        record = model.model_validate(load_json(stored))
-        if not record.is_at_home(path):
-            raise ValueError("it is the record of another path")
-        return record
-    except ValueError as error:
-        reason = str(error)
-        if isinstance(error, ValidationError):
-            first = error.errors()[0]
-            reason = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
-        remedy = REMEDIES[path.partition("/")[0]]
+        return model.model_validate_json(stored)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"]))
+        reason = f"{field}: {first['msg']}" if field else first["msg"]
         raise ArtifactCorruptError(
-            f"{backend.url(path)}: corrupt record: {reason}; {remedy}"
+            f"{backend.url(path)}: corrupt record: {reason}. Delete the file, then run "
+            "`bertloom verify` to see what is missing"
         ) from error
 
 

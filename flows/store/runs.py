@@ -1,42 +1,29 @@
-"""Runs: the record of each run in the store, its heartbeat, and which runs have ended.
+"""Runs: the record of each run in the store, and which runs have ended.
 
     runs/RUN_ID/run.json      RunRecord, written from the start on
-    runs/RUN_ID/alive.json    heartbeat, every minute while the process runs
 
-A run that says `running` has ended (`check_liveness`) if its process was on this machine and is
-gone, or if it is of another machine and has not written to its folder for 15 minutes.
+A run that says `running` and is not alive (`flows.store.activity`) has ended without saying so.
 """
 
 from __future__ import annotations
 
-import logging
-import threading
-import time
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 
 from flows.formatting import format_duration
+from flows.store.activity import read_heartbeats
 from flows.store.artifacts import ArtifactStore
-from flows.store.leases import live_holders
-from flows.store.pointers import now
 from flows.store.process_identity import ProcessIdentity
 from flows.store.records import Record, read_record, read_records
-from schemas.checksummed import dump_json
 from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError, ConfigError
 from schemas.manifest import RelativePath
 
 RESUME_HINT = "Completed steps are cached; rerun to resume."
 
 RunState = Literal["running", "completed", "failed", "interrupted", "crashed"]
-HEARTBEAT_SECONDS = 60.0
-HEARTBEAT_TIMEOUT = 15 * 60.0
-"""Seconds. A machine may sleep for less."""
-
 _MAX_NEWEST = 50
-
-_LOGGER = logging.getLogger(__name__)
 
 
 class StepRecord(Record):
@@ -110,10 +97,6 @@ class RunRecord(ProcessIdentity):
 
     jobs: tuple[JobRecord, ...] = ()
 
-    def is_at_home(self, path: str) -> bool:
-        """Return whether the record belongs at a path."""
-        return path == record_path(self.run_id)
-
     @property
     def recipe_name(self) -> str:
         """Name of the recipe."""
@@ -169,13 +152,13 @@ def list_runs(
     store: ArtifactStore, ids: Iterable[str] | None = None
 ) -> dict[str, RunRecord | ArtifactCorruptError]:
     """Return all runs newest first, or some. One that ended without saying so is `crashed`."""
-    heartbeats = last_heartbeats(store)
-    records = read_runs(store, sorted(heartbeats, reverse=True) if ids is None else ids)
-    for run_id, record in records.items():
-        if isinstance(record, RunRecord) and record.state == "running":
-            is_over, reason = check_liveness(record, heartbeat=heartbeats[run_id])
-            if is_over:
-                records[run_id] = _ended(record, "crashed", f"{reason}. {RESUME_HINT}")
+    records = read_runs(store, reversed(run_ids(store)) if ids is None else ids)
+    for run_id, liveness in _check_running(store, records.values()).items():
+        if liveness.is_over:
+            current = read_run(store, run_id)
+            if current.state == "running":  # otherwise it has ended since
+                current = _ended(current, "crashed", f"{liveness.reason}. {RESUME_HINT}")
+            records[run_id] = current
     return records
 
 
@@ -216,39 +199,7 @@ def find_run(store: ArtifactStore, name: str) -> tuple[RunRecord, bool]:
     return record, last == matches[0]
 
 
-# Heartbeats
-
-
-class Heartbeat(threading.Thread):
-    """Writes the heartbeat of a run until it is stopped or its process ends."""
-
-    def __init__(self, store: ArtifactStore, run_id: str) -> None:
-        super().__init__(name=f"alive-{run_id}", daemon=True)
-        self._store, self._path = store, f"runs/{run_id}/alive.json"
-        self._ended = threading.Event()
-
-    def run(self) -> None:
-        """Write a heartbeat every `HEARTBEAT_SECONDS`."""
-        while not self._ended.wait(HEARTBEAT_SECONDS):
-            try:
-                self._store.backend.replace(self._path, dump_json({"updated_at": now()}))
-            except Exception as error:  # a failing disk or network: the next turn tries again
-                _LOGGER.debug("%s was not written: %s", self._path, error)
-
-    def stop(self) -> None:
-        """Stop writing."""
-        self._ended.set()
-        self.join()
-
-
-def last_heartbeats(store: ArtifactStore) -> dict[str, float]:
-    """Return when each run last wrote to its folder, in seconds since the epoch."""
-    heartbeats: dict[str, float] = {}
-    for path, info in store.backend.stat("runs").items():
-        parts = path.split("/")
-        if len(parts) > 2:
-            heartbeats[parts[1]] = max(heartbeats.get(parts[1], 0.0), info.modified)
-    return heartbeats
+# Records of runs that ended without saying so
 
 
 class Liveness(NamedTuple):
@@ -258,45 +209,43 @@ class Liveness(NamedTuple):
     reason: str
 
 
-def check_liveness(record: RunRecord, *, heartbeat: float) -> Liveness:
-    """Return whether a run that says `running` has ended.
-
-    Args:
-        record: Record of the run.
-        heartbeat: Time of its last heartbeat in seconds since the epoch.
-    """
-    if record.is_here:
-        state = "is gone" if record.is_gone else "is running"
-        return Liveness(record.is_gone, f"process {record.pid} on this machine {state}")
-    silence = max(time.time() - heartbeat, 0.0)
-    return Liveness(silence > HEARTBEAT_TIMEOUT, f"no heartbeat for {format_duration(silence)}")
-
-
-# Records of runs that ended without saying so
-
-
 def reconcile_runs(store: ArtifactStore) -> dict[str, Liveness]:
-    """Mark every run that says `running`, has ended and holds no lease as crashed.
+    """Mark every run that says `running` and has ended as crashed.
 
     Returns:
         Every run that said `running`, by id. It is marked if it is over.
     """
-    heartbeats = last_heartbeats(store)
-    holders = {holder.holder for holder in live_holders(store).values()}
-    runs = {}
-    for record in _running(store, sorted(heartbeats)):
-        liveness = check_liveness(record, heartbeat=heartbeats[record.run_id])
-        if record.run_id in holders and not record.is_gone:
-            liveness = Liveness(False, "it holds a lease")
-        is_marked = liveness.is_over and _mark(store, record)
-        runs[record.run_id] = liveness._replace(is_over=is_marked)
-    return runs
+    records = read_runs(store, run_ids(store))
+    return {
+        run_id: liveness._replace(is_over=liveness.is_over and _mark(store, run_id))
+        for run_id, liveness in _check_running(store, records.values()).items()
+    }
+
+
+def _check_running(
+    store: ArtifactStore, records: Iterable[RunRecord | ArtifactCorruptError]
+) -> dict[str, Liveness]:
+    """Return for each record that says `running` whether the run has ended, by run id.
+
+    A run deletes its heartbeat after the last write of its record. The heartbeats are therefore
+    read after the records.
+    """
+    heartbeats, results = read_heartbeats(store), {}
+    for record in records:
+        if isinstance(record, RunRecord) and record.state == "running":
+            heartbeat = heartbeats.get(record.run_id)
+            reason = f"process {record.pid} on {record.host} is gone"
+            if heartbeat is not None and not heartbeat.is_gone:
+                reason = f"last heartbeat {format_duration(heartbeat.silence)} ago"
+            is_over = heartbeat is None or not heartbeat.is_live
+            results[record.run_id] = Liveness(is_over, reason)
+    return results
 
 
 def mark_crashed_runs(store: ArtifactStore, *, recipe: str) -> list[str]:
     """Mark the newest runs of a recipe whose process on this machine is gone; return their ids."""
     runs = (run for run in _newest_running(store) if run.recipe_name == recipe and run.is_gone)
-    return [run.run_id for run in runs if _mark(store, run)]
+    return [run.run_id for run in runs if _mark(store, run.run_id)]
 
 
 def runs_without_report(store: ArtifactStore, *, recipe: str) -> list[RunRecord]:
@@ -318,28 +267,24 @@ def mark_flow_run_ended(
 ) -> list[str]:
     """Write the end of a Prefect flow run to its records; return their ids."""
     runs = (run for run in _newest_running(store) if run.flow_run_id == flow_run_id)
-    return [run.run_id for run in runs if _mark(store, run, state=state, reason=reason)]
+    return [run.run_id for run in runs if _mark(store, run.run_id, state=state, reason=reason)]
 
 
 def _newest_running(store: ArtifactStore) -> Iterator[RunRecord]:
-    return _running(store, run_ids(store)[-_MAX_NEWEST:])
-
-
-def _running(store: ArtifactStore, ids: Iterable[str]) -> Iterator[RunRecord]:
-    for record in read_runs(store, ids).values():
+    for record in read_runs(store, run_ids(store)[-_MAX_NEWEST:]).values():
         if isinstance(record, RunRecord) and record.state == "running":
             yield record
 
 
 def _mark(
     store: ArtifactStore,
-    record: RunRecord,
+    run_id: str,
     *,
     state: RunState = "crashed",
     reason: str = f"Process exited unexpectedly. {RESUME_HINT}",
 ) -> bool:
     # Read again: the process may have written its end just before it was gone.
-    current = read_run(store, record.run_id)
+    current = read_run(store, run_id)
     if current.state != "running":
         return False
     write_run(store, _ended(current, state, reason))

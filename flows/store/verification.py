@@ -1,18 +1,19 @@
-"""Verification: compare artifacts with what was written.
+"""Verification: compare artifacts with what was written, and find missing records.
 
 Corrupt artifacts are quarantined, so that the next run builds them again.
-`flows.store.record_checks` checks all other files.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import IO, Any, NamedTuple, cast
 
-from flows.store.artifacts import ArtifactStore, size_error
+from flows.store.artifacts import ArtifactStore, Conflict, size_error
 from flows.store.backend import StoreBackend
-from flows.store.pointers import Pointer
+from flows.store.pointers import Pointer, Ref
+from flows.store.records import read_records
+from flows.store.runs import read_runs, record_path
 from flows.store.work_items import delete_items
 from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError
 from schemas.fingerprint import cache_key, content_digest, logical_digest
@@ -192,3 +193,50 @@ def _check_rows(source: IO[bytes], entry: FileEntry) -> list[str]:
         for name, value in actual.items()
         if getattr(entry, name) not in ("", value)
     ]
+
+
+# Records
+
+
+def check_records(store: ArtifactStore) -> list[str]:
+    """Return an error for each record that cannot be read, or that others refer to and is missing.
+
+    Reports and cards are not checked: they can be written again at any time.
+    """
+    backend = store.backend
+    existing = set(backend.stat(""))
+    pointers = read_records(backend, Pointer, _below("keys", existing))
+    refs = read_records(backend, Ref, _below("refs", existing))
+    run_ids = sorted({path.split("/")[1] for path in existing if path.startswith("runs/")})
+    runs = read_runs(store, run_ids)
+    conflicts = read_records(backend, Conflict, _below("quarantine/conflicts", existing))
+    records = (*pointers.values(), *refs.values(), *runs.values(), *conflicts.values())
+    errors = [str(record) for record in records if isinstance(record, ArtifactCorruptError)]
+    expected = {record_path(run_id): "other files of the run exist" for run_id in run_ids}
+    for ref in refs.values():
+        if isinstance(ref, Ref):
+            expected |= _files_of_ref(ref, existing)
+    for path, reason in sorted(expected.items()):
+        if path not in existing:
+            errors.append(f"{store.url(path)}: missing: {reason}")
+    return errors
+
+
+def _below(folder: str, paths: Collection[str]) -> list[str]:
+    """Return the JSON files below a folder, without hidden ones."""
+    return sorted(
+        path
+        for path in paths
+        if path.startswith(f"{folder}/") and path.endswith(".json") and "/." not in path
+    )
+
+
+def _files_of_ref(ref: Ref, existing: Collection[str]) -> dict[str, str]:
+    """Return the manifests and the pointer that a ref needs, with the reason."""
+    reason = f"ref {ref.name} points to it. Run the recipe again, or delete the ref"
+    pointer = ref.pointer
+    quarantined = f"quarantine/{pointer.stage}/{pointer.cache_key}-"
+    paths = list(pointer.manifests)
+    if pointer.manifest in existing and not any(p.startswith(quarantined) for p in existing):
+        paths.append(pointer.path)
+    return dict.fromkeys(paths, reason)

@@ -1,7 +1,7 @@
 """Records of finished work items, which `pipelines.beam.item_cache` writes and reads.
 
     pieces/STAGE/DIGEST/AA/KEY.json              record: which files hold the item's output
-    pieces/STAGE/DIGEST/AA/KEY.blobs             data next to it, with a digest in the record
+    pieces/STAGE/DIGEST/AA/KEY.blobs             data next to it
     pieces/STAGE/DIGEST/AA/KEY.part-00000.json   files of an unfinished item
 
 A missing or corrupt record only costs time: the item is computed again.
@@ -9,11 +9,8 @@ A missing or corrupt record only costs time: the item is computed again.
 
 from __future__ import annotations
 
-import hashlib
-from typing import Any
-
 from flows.store.backend import StoreBackend
-from schemas.checksummed import load_json
+from schemas.json_files import load_json
 
 
 def blobs_path(path: str) -> str:
@@ -26,12 +23,6 @@ def finished_item(path: str) -> str:
     folder, _, name = path.rpartition("/")
     key, _, part = name.partition(".part-")
     return f"{folder}/{key}.json" if part else ""
-
-
-def delete_item(backend: StoreBackend, path: str) -> None:
-    """Delete a record and the data next to it."""
-    backend.delete(path)
-    backend.delete(blobs_path(path))
 
 
 def item_files(backend: StoreBackend, path: str) -> list[list[str]]:
@@ -52,14 +43,5 @@ def delete_items(backend: StoreBackend, stage: str, location: str) -> None:
         if path.endswith(".json"):
             names = [name for names in item_files(backend, path) for name in names]
             if not names or any(name.startswith(f"{location}/") for name in names):
-                delete_item(backend, path)
-
-
-def check_blobs(backend: StoreBackend, path: str, record: dict[str, Any]) -> str:
-    """Return the error of the data next to a record, "" for none."""
-    expected = record.get("blob_sha256")
-    if not expected:
-        return ""
-    stored = backend.read_if_exists(blobs_path(path))
-    digest = "no file" if stored is None else hashlib.sha256(stored).hexdigest()
-    return "" if digest == expected else f"{blobs_path(path)}: expected {expected}, got {digest}"
+                backend.delete(path)
+                backend.delete(blobs_path(path))

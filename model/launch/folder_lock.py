@@ -58,11 +58,27 @@ def folder_lock(folder: Path) -> Iterator[None]:
             os.close(handle)
 
 
+def lock_holder(lock_file: Path) -> str:
+    """Return the number of the process that holds a lock, "" if none does."""
+    try:
+        with lock_file.open("r+b") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return _read_holder(lock_file)
+    except OSError:  # no such file, or no locks: `folder_lock` reports it
+        return ""
+    return ""
+
+
+def _read_holder(lock_file: Path) -> str:
+    return lock_file.read_text("ascii", "replace").strip() or "unknown"
+
+
 def _acquire(handle: int, folder: Path) -> None:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        holder = os.pread(handle, 32, 0).decode("ascii", "replace").strip() or "unknown"
+        holder = _read_holder(folder / LOCK_FILE)
         raise CheckpointError(
             f"{folder}: process {holder} writes its checkpoints to this folder. Wait for it, end "
             "it, or use another folder."

@@ -9,9 +9,8 @@ and environment of the stage:
 
 KEY is a digest of everything that determines the item's output; names and numbers of shards are not
 part of it. If one dump of ten changed, or a job was killed, the files of the other items are linked
-into the new artifact under their new names. Records contain their own digest
-(`schemas.checksummed`), and files are hashed before use: an item with a missing or corrupt file is
-processed again.
+into the new artifact under their new names. Files are hashed before use: an item with a missing or
+corrupt file or record is processed again.
 """
 
 from __future__ import annotations
@@ -36,8 +35,8 @@ from pipelines.beam.shard_work import Blob, ShardFn, WorkItem, WorkResult
 from pipelines.counters import Counters
 from pipelines.io.file_systems import file_system, open_stream, protocols_of
 from pipelines.io.files import add_path_to_errors, is_physical_name, physical_name
-from schemas.checksummed import dump_json, load_json
 from schemas.errors import ConfigError
+from schemas.json_files import dump_json
 from schemas.manifest import FileEntry, RelativePath, Reuse
 
 RECORD_VERSION = 4
@@ -129,11 +128,6 @@ class CacheRecord(BaseModel):
     details: list[Any]
     blob_sha256: str = Field(default="", pattern=r"^([0-9a-f]{64})?$")
     """sha256 of the file of blobs; "" without blobs."""
-
-    def is_at_home(self, path: str) -> bool:
-        """Return whether the record belongs at a path `pieces/STAGE/DIGEST/AA/KEY.json`."""
-        _, stage, digest, _, name = path.removesuffix(".json").split("/")
-        return self.name == f"{stage}/{digest}/{name}"
 
 
 def item_key(identity: Any) -> str:
@@ -242,7 +236,7 @@ class ItemCache:
         if data is None:
             return None
         try:
-            record = CacheRecord.model_validate(load_json(data))
+            record = CacheRecord.model_validate_json(data)
             if record.name != self._record_name(name):
                 raise ValueError(f"it is the record of {record.name}")
             if any(len(paths) != len(record.files) for paths in record.locations):

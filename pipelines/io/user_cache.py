@@ -1,10 +1,10 @@
 """Cache values in the user's cache folder. They can be deleted at any time.
 
-    $BERTLOOM_CACHE/digests.ndjson    {file, version, digests, sha256}: one line per file
-    $BERTLOOM_CACHE/WHAT/AA/DIGEST    {value, sha256}: value computed from a file with this digest
+    $BERTLOOM_CACHE/digests.ndjson    {file, version, digests}: one line per file
+    $BERTLOOM_CACHE/WHAT/AA/DIGEST    {value}: value computed from a file with this digest
 
 Digests are cached by the location and version of a file: size, inode and times of a local file,
-ETag or generation of an object. Each line is appended with one write and has a digest, so that
+ETag or generation of an object. Each line is appended with one write, so that
 processes can share the file: invalid lines are ignored, and the last line of a file counts. A
 damaged or read-only cache only costs time.
 
@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.io.local_files import write_atomic
-from schemas.checksummed import dump_line, load_json
+from schemas.json_files import load_json
 
 CACHE_VARIABLE = "BERTLOOM_CACHE"
 """Environment variable that names another cache folder."""
@@ -71,7 +71,7 @@ def cached_value(what: str, digest: str) -> Any:
 def cache_value(what: str, digest: str, value: Any) -> None:
     """Cache the JSON value of a file with this sha256."""
     place = _place(what, digest)
-    line = dump_line(json.dumps({"value": value}, separators=(",", ":")))
+    line = json.dumps({"value": value}, separators=(",", ":"))
     try:
         write_atomic(place, line.encode())
     except OSError as error:
@@ -141,7 +141,7 @@ class DigestCache:
         version, digests = self._known[file]
         text = json.dumps({"file": file, "version": version, "digests": digests})
         # The line break comes first, so that a line that was cut off damages no other.
-        return f"\n{dump_line(text)}".encode()
+        return f"\n{text}".encode()
 
 
 # Without it, threads that start at the same time would each read a cache, and lose entries.

@@ -115,5 +115,5 @@ def _left_over(name: str) -> list[str]:
         manifest = store.manifest(pointer.manifest)
         known |= {manifest.manifest_path, f"{manifest.artifact_path}/{CARD}"}
         known |= {f"{manifest.data_path}/{entry.stored_name}" for entry in manifest.files}
-    passing = ("artifacts", "leases", "probe", "quarantine", "tombstones", "work")
+    passing = ("artifacts", "active", "leases", "probe", "quarantine", "work")
     return sorted({path for top in passing for path in store.backend.stat(top)} - known)

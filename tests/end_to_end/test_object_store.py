@@ -20,8 +20,8 @@ from support.store_races import check_swaps, check_that_one_swap_wins
 
 from benchmarks.local_server import LocalServer
 from benchmarks.object_store import READ_SECONDS, Proxy, S3Server, environment
-from flows.cli.doctor import check_store
 from flows.lineage.resolve import resolve
+from flows.store.activity import ActiveRun, CollectionLock
 from flows.store.artifacts import ArtifactStore
 from flows.store.backend import StoreBackend, open_backend
 from flows.store.garbage_collection import collect_garbage
@@ -30,7 +30,13 @@ from flows.store.verification import verify
 from pipelines.io.file_systems import file_system, read_file
 from pipelines.io.files import FileWriter
 from pipelines.io.raw_files import expand_paths
-from schemas.errors import DeterminismError, InputError, MissingInputError, StoreError
+from schemas.errors import (
+    DeterminismError,
+    InputError,
+    MissingInputError,
+    StoreBusyError,
+    StoreError,
+)
 
 pytestmark = pytest.mark.network
 
@@ -78,14 +84,16 @@ def test_leases_and_garbage_collection(remote: str) -> None:
     kept, unused = published(store), published(store, "two", spec={"seed": 1})
     store.set_ref("fake/x", kept)
     orphan = prepared(store, "three")
-    with acquire_or_holder(store, STAGE, kept.cache_key, holder="r"):
+    with ActiveRun(store, "r") as run, acquire_or_holder(run, STAGE, kept.cache_key):
         assert list(live_holders(store)) == [(STAGE, kept.cache_key)]
     assert live_holders(store) == {}
-    report = collect_garbage(store, keep_runs=0, grace_hours=0, dry_run=False)
+    with ActiveRun(store, "r"), pytest.raises(StoreBusyError):
+        collect_garbage(store, keep_runs=0, grace_hours=0, lock=CollectionLock(store))
+    report = collect_garbage(store, keep_runs=0, grace_hours=0, lock=CollectionLock(store))
     assert {item.path for item in report.garbage} == {unused.artifact_path, orphan.artifact_path}
     assert {name.split("/")[2] for name in store.backend.stat("artifacts")} == {kept.artifact_id}
     assert store.lookup(STAGE, kept.cache_key) == kept
-    assert store.backend.stat("tombstones") == store.backend.stat("leases") == {}
+    assert store.backend.stat("active") == store.backend.stat("leases") == {}
 
 
 def test_late_swap_on_s3_is_refused_by_server(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,9 +165,8 @@ def test_gcs_server_that_ignores_conditions_is_refused(gcs: FakeGcs) -> None:
     gcs.ignored = "others"
     with pytest.raises(StoreError, match="ifGenerationMatch"):
         backend.check_capabilities()
-    assert backend.ignores_conditional_delete()
     gcs.ignored = ""
-    assert not backend.ignores_conditional_delete()
+    backend.check_capabilities()
     assert gcs.objects == {}
 
 
@@ -233,8 +240,8 @@ def test_writes_succeed_once_on_gcs_when_responses_are_lost(
     with Proxy(gcs.url) as proxy:
         use_gcs(proxy.url, monkeypatch)
         _check_writes(open_backend("gs://bucket/store"), proxy, "lost")
-    assert proxy.harmed == {"lost": 6}
-    assert gcs.objects == {}
+    assert proxy.harmed == {"lost": 4}
+    assert gcs.objects == {"store/x/file": b"later"}
 
 
 def _check_writes(backend: StoreBackend, proxy: Proxy, fault: str) -> None:
@@ -251,12 +258,6 @@ def _check_writes(backend: StoreBackend, proxy: Proxy, fault: str) -> None:
     proxy.next = [fault]
     assert backend.compare_and_swap(path, b"later", expected=b"later")
     assert backend.read(path) == b"later"
-    proxy.next = ["", fault]
-    assert backend.compare_and_delete(path, expected=b"mine") is None
-    assert backend.read(path) == b"later"
-    proxy.next = ["", fault]
-    backend.compare_and_delete(path, expected=b"later")
-    assert backend.names("x") == []
 
 
 def test_large_upload_exists_when_last_response_is_lost(
@@ -290,33 +291,6 @@ def test_corpus_of_sample_makes_fewer_than_260_requests() -> None:
     # On a busy machine each further minute of a run adds a heartbeat.
     assert sum(found["first"].values()) < 260
     assert sum(found["again"].values()) < 90
-
-
-# Servers without all guarantees
-
-
-def _deletes(store: str) -> str:
-    [finding] = [item for item in check_store(store) if item.check == "deletes"]
-    return finding.state
-
-
-@pytest.mark.parametrize("kind", ["honored", "ignored", "refused"])
-def test_doctor_checks_conditional_delete_on_s3(
-    kind: str, bucket: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = f"{bucket}/store"
-    ArtifactStore(store)
-    s3 = fsspec.get_filesystem_class("s3")
-    call = s3.call_s3
-
-    def change(self: Any, method: str, *given: Any, **options: Any) -> Any:
-        if method == "delete_object" and options.pop("IfMatch", None) and kind == "refused":
-            raise OSError("NotImplemented: a header you provided implies functionality")
-        return call(self, method, *given, **options)
-
-    if kind != "honored":
-        monkeypatch.setattr(s3, "call_s3", change)
-    assert _deletes(store) == {"honored": "ok", "ignored": "warn", "refused": "FAIL"}[kind]
 
 
 # Access

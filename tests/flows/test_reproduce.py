@@ -16,8 +16,8 @@ import bertloom
 from flows.reproduce import reproduce
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import record_path, run_ids
-from schemas.checksummed import dump_json
 from schemas.errors import ArtifactNotFoundError, BertloomError, ConfigError, InputError
+from schemas.json_files import dump_json
 
 LABELS = ["build-documents", "build-vocabulary", "build-tokens", "build-instances.length-32"]
 SWEEP = """

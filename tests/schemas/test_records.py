@@ -10,12 +10,11 @@ from pydantic import BaseModel, ValidationError
 from support.store_builder import STAGE, file_entry
 
 from flows.store.artifacts import ArtifactStore
-from flows.store.garbage_collection import collect_garbage
+from flows.store.garbage_collection import find_garbage
 from flows.store.pointers import Pointer, key_path
 from flows.store.runs import StepRecord, read_run
 from model.training.checkpoint_files import TensorFileEntry
 from pipelines.beam.item_cache import CacheRecord
-from schemas.checksummed import dump_json
 from schemas.errors import ArtifactCorruptError, FingerprintError
 from schemas.fingerprint import (
     canonical_json,
@@ -23,6 +22,7 @@ from schemas.fingerprint import (
     fingerprint,
     logical_digest,
 )
+from schemas.json_files import dump_json
 from schemas.manifest import FileEntry, InputRef, Manifest, path_order
 
 PATHS = [
@@ -64,15 +64,10 @@ def test_path_order_is_numeric_only_when_numbers_outgrow_their_width() -> None:
 @pytest.mark.parametrize(
     ("path", "read"),
     [
-        ("pins/x.json", lambda store: store.pins()),
         ("refs/a/b.json", lambda store: store.ref("a/b")),
         ("runs/r/run.json", lambda store: read_run(store, "r")),
         (key_path(STAGE, "ab" * 32), lambda store: store.pointer(STAGE, "ab" * 32)),
-        (
-            "tombstones/x.json",
-            lambda store: collect_garbage(store, keep_runs=0, grace_hours=0, dry_run=True),
-        ),
-        (f"quarantine/conflicts/{STAGE}/x.json", lambda store: store.conflicts()),
+        ("active/r.json", lambda store: find_garbage(store, keep_runs=0, grace_hours=0)),
         (f"artifacts/{STAGE}/x/manifest.json", None),
     ],
 )

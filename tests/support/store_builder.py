@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,14 +15,15 @@ import pyarrow as pa
 
 from flows.cards.cards import card_path, has_card
 from flows.run.artifact_inputs import input_ref
+from flows.store.activity import heartbeat_path, new_heartbeat
 from flows.store.artifacts import ArtifactStore, Attempt
 from flows.store.pointers import now
 from flows.store.process_identity import this_process
 from pipelines.io.files import write_text_file
 from pipelines.io.shards import ShardWriter
 from schemas.arrow import tokens_schema
-from schemas.checksummed import dump_json, dump_page
 from schemas.fingerprint import cache_key, content_digest, logical_digest
+from schemas.json_files import dump_json
 from schemas.manifest import Environment, FileEntry, Manifest, ProducedBy, StageInput
 
 STAGE = "build-tokens"
@@ -98,6 +100,12 @@ def write_run(store: ArtifactStore, run_id: str, **changes: Any) -> None:
     store.backend.replace(f"runs/{run_id}/run.json", dump_json(record))
 
 
+def write_heartbeat(store: ArtifactStore, run_id: str, *, age: float = 0.0, **changes: Any) -> None:
+    """Write the last heartbeat of a run, by default of this process; `age` in seconds."""
+    heartbeat = new_heartbeat(run_id).model_copy(update={"beat_at": time.time() - age, **changes})
+    store.backend.replace(heartbeat_path(run_id), heartbeat.to_json())
+
+
 def publish_shard(store: ArtifactStore, *, data: bytes = b"", **fields: Any) -> Manifest:
     """Publish tokens with one shard.
 
@@ -130,7 +138,7 @@ def add_cards(store: ArtifactStore) -> None:
     for pointer in store.pointers():
         manifest = store.read_manifest(pointer.manifest)
         if has_card(manifest):
-            store.backend.put_if_absent(card_path(manifest), dump_page(b"card"))
+            store.backend.put_if_absent(card_path(manifest), b"card")
 
 
 def file_of(store: ArtifactStore, manifest: Manifest) -> str:
@@ -149,11 +157,12 @@ def input_from(manifest: Manifest, name: str = "documents") -> dict[str, Any]:
 
 HOLD = """
 import sys, time
+from flows.store.activity import ActiveRun
 from flows.store.artifacts import ArtifactStore
 from flows.store.leases import Lease, acquire_or_holder
 
 store = ArtifactStore(sys.argv[1])
-with acquire_or_holder(store, *sys.argv[2:], holder="theirs") as lease:
+with ActiveRun(store, "theirs") as run, acquire_or_holder(run, *sys.argv[2:]) as lease:
     print("held" if isinstance(lease, Lease) else lease, flush=True)
     time.sleep(60)
 """

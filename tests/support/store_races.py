@@ -23,7 +23,7 @@ def race(root: str, name: str, start: Any, results: Any) -> None:
 
 
 def check_swaps(backend: StoreBackend) -> None:
-    """Check compare-and-swap and compare-and-delete."""
+    """Check compare-and-swap."""
     assert not backend.compare_and_swap("x/file", b"new", expected=b"old")
     assert backend.compare_and_swap("x/file", b"1", expected=None)
     assert not backend.compare_and_swap("x/file", b"2", expected=None)
@@ -33,11 +33,6 @@ def check_swaps(backend: StoreBackend) -> None:
     # Repeated, as by a client whose response was lost.
     assert backend.compare_and_swap("x/file", b"2", expected=b"1")
     assert backend.read("x/file") == b"2"
-    assert backend.compare_and_delete("x/file", expected=b"1") is None
-    assert backend.read("x/file") == b"2"
-    assert backend.compare_and_delete("x/file", expected=b"2") is not None
-    assert backend.compare_and_delete("x/file", expected=b"2") is None
-    assert backend.names("x") == []
 
 
 def check_that_one_swap_wins(backend: StoreBackend) -> None:

@@ -1,4 +1,4 @@
-"""`bertloom ls`, `runs`, `pin`, `gc`, `verify` and `doctor` on stores that tests write."""
+"""`bertloom ls`, `runs`, `ref`, `gc`, `verify` and `doctor` on stores that tests write."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 from support.cli_runner import Cli
-from support.store_builder import STAGE, add_cards, damage, published, write_run
+from support.store_builder import STAGE, damage, published, write_heartbeat, write_run
 
+from flows.store.activity import ActiveRun
 from flows.store.artifacts import ArtifactStore
 from flows.store.leases import Lease, acquire_or_holder
+from flows.store.pointers import key_path
 
 
 @pytest.fixture
@@ -33,16 +35,16 @@ def test_ls_lists_newest_first(cli: Cli, store: ArtifactStore) -> None:
     first = published(store)
     second = published(store, "two", spec={"seed": 1})
     store.set_ref("fake/build-tokens", first)
-    store.pin(second, reason="table 2")
+    store.set_ref("table-2", second)
     lines = cli("ls").out.splitlines()
     assert lines[0].split() == ["artifact", "stage", "created", "contents", "size", "refs"]
     assert [line.split()[0] for line in lines[1:]] == [second.artifact_id, first.artifact_id]
-    assert lines[1].endswith("(pinned)")
+    assert lines[1].endswith("table-2")
     assert lines[2].endswith("fake/build-tokens")
     items = json.loads(cli("ls", STAGE, "--json").out)
     assert [item["artifact_id"] for item in items] == [second.artifact_id, first.artifact_id]
     assert [item["contents"] for item in items] == ["1 file", "1 file"]
-    assert (items[1]["refs"], items[0]["is_pinned"]) == (["fake/build-tokens"], True)
+    assert [item["refs"] for item in items] == [["table-2"], ["fake/build-tokens"]]
 
 
 def test_ls_merges_trials_of_a_grid(cli: Cli, store: ArtifactStore) -> None:
@@ -61,7 +63,7 @@ def test_ls_merges_trials_of_a_grid(cli: Cli, store: ArtifactStore) -> None:
 
 
 def test_ls_shows_artifacts_in_progress(cli: Cli, store: ArtifactStore) -> None:
-    with acquire_or_holder(store, STAGE, "ab" * 32, holder="a-run") as lease:
+    with ActiveRun(store, "a-run") as run, acquire_or_holder(run, STAGE, "ab" * 32) as lease:
         assert isinstance(lease, Lease)
         lease.name_job("7f", "http://flink:8081/#/job/7f/overview")
         line = cli("ls").out.splitlines()[-1]
@@ -71,26 +73,41 @@ def test_ls_shows_artifacts_in_progress(cli: Cli, store: ArtifactStore) -> None:
     assert "being built" not in cli("ls").out
 
 
-def test_refs_and_pins_are_listed(cli: Cli, store: ArtifactStore) -> None:
+def test_ref_of_user_is_set_moved_listed_and_deleted(cli: Cli, store: ArtifactStore) -> None:
+    first, second = published(store), published(store, "two", spec={"seed": 1})
+    store.set_ref("fake/build-tokens", second)
+    assert cli("ref", "set", "table-2", first.artifact_id).code == 0
+    assert cli("show", "table-2", "--json").code == 0
+    listed = {ref["ref"]: ref["artifact_id"] for ref in json.loads(cli("ref", "ls", "--json").out)}
+    assert listed == {"fake/build-tokens": second.artifact_id, "table-2": first.artifact_id}
+    assert cli("ref", "set", "table-2", "fake/build-tokens").code == 0
+    assert second.artifact_id in cli("ref", "ls").out.splitlines()[-1]
+    assert cli("ref", "rm", "table-2").code == 0
+    assert store.refs() == ["fake/build-tokens"]
+    assert cli("ref", "rm", "table-2").code == 1
+
+
+@pytest.mark.parametrize("name", ["fake/build-tokens", "corpus/x/latest", "pretrain", "/x"])
+def test_ref_of_user_has_no_name_that_runs_use(cli: Cli, store: ArtifactStore, name: str) -> None:
     manifest = published(store)
-    store.set_ref("fake/build-tokens", manifest)
-    assert cli("pin", "fake/build-tokens", "--reason", "table 2").code == 0
-    assert manifest.artifact_id in cli("ls", "--refs").out
-    [ref] = json.loads(cli("ls", "--refs", "--json").out)
-    assert (ref["ref"], ref["artifact_id"]) == ("fake/build-tokens", manifest.artifact_id)
-    assert "table 2" in cli("ls", "--pins").out
-    assert manifest.artifact_id in json.loads(cli("ls", "--pins", "--json").out)
-    assert cli("ls", "--refs", "--pins").code == 2
-    assert cli("unpin", manifest.artifact_id).code == 0
-    assert cli("unpin", "fake/build-tokens").code == 1
-    assert cli("pin", "fake/build-tokens", "--reason", " ").code == 2
+    assert cli("ref", "set", name, manifest.artifact_id).code == 2
+    assert store.refs() == []
+
+
+@pytest.mark.parametrize("name", ["..", ".hidden", ""])
+def test_ref_of_user_has_a_valid_name(cli: Cli, store: ArtifactStore, name: str) -> None:
+    manifest = published(store)
+    assert cli("ref", "set", name, manifest.artifact_id).code != 0
+    assert store.refs() == []
 
 
 def test_runs_shows_crashed_runs(cli: Cli, store: ArtifactStore) -> None:
     write_two_steps(store, "20260101t000000-aa")
     write_two_steps(store, "20260102t000000-bb", state="running")
+    write_heartbeat(store, "20260102t000000-bb")
     write_two_steps(store, "20260103t000000-cc", state="running", pid=2**22 + 1)
     write_two_steps(store, "20260104t000000-dd", state="running", host="elsewhere", pid=1)
+    write_heartbeat(store, "20260104t000000-dd", host="elsewhere", pid=1)
     write_two_steps(store, "20260105t000000-ee", state="failed", failures={"b": "no"})
     store.backend.replace("runs/20260106t000000-ff/run.json", b"{")
     states = ["corrupt", "failed", "running", "crashed", "running", "completed"]
@@ -119,9 +136,19 @@ def test_gc_deletes_with_option_only(cli: Cli, store: ArtifactStore) -> None:
     assert store.lookup(STAGE, unused.cache_key) is None
 
 
+def test_gc_refuses_while_a_run_is_active(cli: Cli, store: ArtifactStore) -> None:
+    unused = published(store)
+    options = ("gc", "--delete", "--grace-period", "0")
+    with ActiveRun(store, "a-run"):
+        assert cli(*options).code == 1
+        assert "a-run" in cli("gc").out
+        assert store.lookup(STAGE, unused.cache_key) is not None
+    assert cli(*options, "--wait").code == 0
+    assert store.lookup(STAGE, unused.cache_key) is None
+
+
 def test_verify_quarantines_artifact_with_flipped_bit(cli: Cli, store: ArtifactStore) -> None:
     manifest = published(store)
-    add_cards(store)
     damage(store, manifest, b"onf")
     assert cli("verify", "--sizes-only").code == 0
     result = cli("verify", "--no-quarantine")
@@ -132,21 +159,58 @@ def test_verify_quarantines_artifact_with_flipped_bit(cli: Cli, store: ArtifactS
     assert store.lookup(STAGE, manifest.cache_key) is None
 
 
+def test_verify_accepts_killed_run_without_report(cli: Cli, store: ArtifactStore) -> None:
+    manifest = published(store)
+    store.set_ref("fake/build-tokens", manifest)
+    steps = [
+        {
+            "label": "build-tokens",
+            "manifest": manifest.manifest_path,
+            "was_cached": False,
+            "seconds": 1.0,
+        }
+    ]
+    write_run(store, "20260101t000000-aa", steps=steps)
+    assert cli("verify").code == 0
+
+
+@pytest.mark.parametrize("kind", ["manifest", "pointer", "run"])
+def test_verify_names_missing_record(cli: Cli, store: ArtifactStore, kind: str) -> None:
+    manifest = published(store)
+    store.set_ref("fake/build-tokens", manifest)
+    write_run(store, "a-run")
+    store.backend.replace("runs/a-run/report.html", b"x")
+    assert cli("verify").code == 0
+    path = {
+        "manifest": manifest.manifest_path,
+        "pointer": key_path(STAGE, manifest.cache_key),
+        "run": "runs/a-run/run.json",
+    }[kind]
+    store.backend.delete(path)
+    result = cli("verify")
+    assert (result.code, f"{path}: missing" in result.out) == (1, True)
+
+
+@pytest.mark.parametrize("path", ["refs/x.json", "runs/r/run.json", f"keys/{STAGE}/ab/x.json"])
+def test_verify_names_field_of_corrupt_record(cli: Cli, store: ArtifactStore, path: str) -> None:
+    store.backend.replace(path, b'{"unknown": 1}')
+    result = cli("verify")
+    assert (result.code, path in result.out) == (1, True)
+
+
 def test_commands_work_next_to_corrupt_pointer(cli: Cli, store: ArtifactStore) -> None:
     sound = published(store)
     other = published(store, "two", spec={"seed": 1})
-    add_cards(store)
     store.backend.replace(other.manifest_path, b"{")
     assert "CORRUPT" in cli("ls").out
     corrupt = Path(store.root, "keys", STAGE, other.cache_key[:2], f"{other.cache_key}.json")
     corrupt.write_text("{")
     assert sound.artifact_id in cli("ls").out
-    assert cli("pin", sound.artifact_id, "--reason", "x").code == 0
+    assert cli("ref", "set", "x", sound.artifact_id).code == 0
     result = cli("verify", "--no-quarantine")
     assert result.code == 1
     assert str(corrupt) in result.out
     assert f"{sound.artifact_id}  ok" in result.out
-    assert corrupt.exists()
-    assert cli("verify").code == 1
+    assert store.lookup(STAGE, other.cache_key) is None  # a run quarantines it
     assert not corrupt.exists()
     assert cli("verify").code == 0

@@ -29,8 +29,8 @@ from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunRecord, write_run
 from model.tables.results import result_rows
-from schemas.checksummed import dump_json, load_json, load_page
 from schemas.errors import StoreError
+from schemas.json_files import dump_json, load_json
 from schemas.manifest import Reuse
 
 Run = tuple[ArtifactStore, RunRecord]
@@ -387,7 +387,7 @@ def test_report_command_writes_the_page_of_any_run(
         (newest, "index.html"),
     ):
         link = f'<a href="{index}">bertloom, all runs</a>'
-        assert load_page(page.read_bytes()).decode().replace(link, "bertloom") == alone
+        assert page.read_text("utf-8").replace(link, "bertloom") == alone
         assert (page.parent / index).is_file()
     before = newest.read_bytes()
     assert older.run_id in cli("report", "2000", "--store", store.root).out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import errno
 import json
@@ -23,6 +24,7 @@ from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import read_run, run_ids
 from model import pretrain
+from model.launch.folder_lock import folder_lock
 from pipelines import build_tokens, build_vocabulary
 from pipelines.progress import current_step_name
 from pipelines.runners.code import code_digest
@@ -244,6 +246,35 @@ def test_rebuild_of_interrupted_training_starts_anew_and_its_retry_resumes(
     monkeypatch.setattr(executor, "RETRY_DELAYS", (0, 0))
     run(fakes.recipe(root), rebuild=("build-vocabulary",))
     assert steps_at_start == [0, 0, 1]
+
+
+def test_run_that_takes_over_waits_for_last_writer_of_checkpoints(
+    fakes: FakeStages, root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process of a run that lost its lease, because it was suspended, still locks the folder."""
+    started = list[str]()
+
+    def train(config: Config, *, work: str, **rest: Any) -> StageOutput:
+        started.append(work)
+        with folder_lock(Path(work, "checkpoints")):
+            if len(started) == 1:
+                raise ValueError("the first run fails")
+        return fakes.function("vocabulary")(config, **rest)
+
+    stage = dataclasses.replace(build_vocabulary.STAGE, run=train, supports_resume=True)
+    monkeypatch.setattr(build_vocabulary, "STAGE", stage)
+    with pytest.raises(ValueError, match="first run"):
+        run(fakes.recipe(root))
+    with contextlib.ExitStack() as suspended:
+        suspended.enter_context(folder_lock(Path(started[0], "checkpoints")))
+
+        def continue_when_waited_for(line: str) -> None:
+            if "waiting for process" in line:
+                assert len(started) == 1
+                suspended.close()
+
+        run_recipe(fakes.recipe(root), log=continue_when_waited_for, engine="local")
+    assert len(started) == 2
 
 
 def test_recipe_runs_again_after_its_store_was_deleted(fakes: FakeStages, tmp_path: Path) -> None:

@@ -1,27 +1,34 @@
-"""A lease has one holder at a time, and ends with its block, its process or its time to live."""
+"""A lease has one holder at a time, and ends with its block or with the life of its run."""
 
 from __future__ import annotations
 
 import dataclasses
 import threading
-import time
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.fake_stages import FakeStages
-from support.store_builder import MISSING_PID, STAGE
+from support.store_builder import MISSING_PID, STAGE, write_heartbeat
 
 from flows.running import run_recipe
-from flows.store import leases
+from flows.store import activity
+from flows.store.activity import ActiveRun
 from flows.store.artifacts import ArtifactStore
-from flows.store.leases import Lease, LeaseHolder, acquire_or_holder, lease_path, live_holders
-from flows.store.process_identity import this_process
+from flows.store.leases import (
+    Lease,
+    LeaseHolder,
+    LeaseRecord,
+    acquire_or_holder,
+    lease_path,
+    live_holders,
+)
 from flows.store.runs import run_ids
 from pipelines import build_vocabulary
 from pipelines.io.file_systems import file_system
 from pipelines.io.files import write_text_file
-from schemas.checksummed import dump_json
 from schemas.errors import LeaseLostError
 from schemas.manifest import StageOutput
 
@@ -33,10 +40,12 @@ def store(any_store: ArtifactStore) -> ArtifactStore:
     return any_store
 
 
+@contextmanager
 def acquire(
-    store: ArtifactStore, key: str = KEY, *, holder: str = "mine"
-) -> AbstractContextManager[Lease | LeaseHolder]:
-    return acquire_or_holder(store, STAGE, key, holder=holder)
+    store: ArtifactStore, key: str = KEY, *, run_id: str = "mine"
+) -> Iterator[Lease | LeaseHolder]:
+    with ActiveRun(store, run_id) as run, acquire_or_holder(run, STAGE, key) as lease:
+        yield lease
 
 
 def find_holder(store: ArtifactStore, key: str = KEY) -> LeaseHolder | None:
@@ -48,21 +57,11 @@ def is_free(store: ArtifactStore) -> bool:
         return isinstance(lease, Lease)
 
 
-def write_lease(store: ArtifactStore, path: str = "", /, **fields: object) -> None:
-    """Write a lease of another run."""
-    lease = {
-        **this_process().model_dump(),
-        "holder": "theirs",
-        "expires_at": time.time() + 3600,
-        "token": "0",
-    }
-    path = path or lease_path(STAGE, KEY)
-    lease["key"] = path.removeprefix("leases/").removesuffix(".json")
-    data = dump_json({**lease, **fields})
-    is_written = False
-    while not is_written:  # the holder renews it at the same time
-        current = store.backend.read_if_exists(path)
-        is_written = store.backend.compare_and_swap(path, data, expected=current)
+def take_lease(store: ArtifactStore, path: str = "", **heartbeat: object) -> None:
+    """Write a lease of another run, and its heartbeat."""
+    lease = LeaseRecord(run_id="theirs", token="0")
+    store.backend.replace(path or lease_path(STAGE, KEY), lease.to_json())
+    write_heartbeat(store, "theirs", **heartbeat)  # type: ignore[arg-type]
 
 
 def test_lease_is_held_until_end_of_block(store: ArtifactStore) -> None:
@@ -70,81 +69,97 @@ def test_lease_is_held_until_end_of_block(store: ArtifactStore) -> None:
         assert isinstance(lease, Lease)
         holder = find_holder(store)
         assert holder is not None
-        assert holder.holder == lease.run_id == "mine"
-        with acquire(store, holder="yours") as other:
+        assert holder.lease.run_id == lease.run_id == "mine"
+        with acquire(store, run_id="yours") as other:
             assert other == holder
         assert live_holders(store) == {(STAGE, KEY): holder}
-        with acquire(store, OTHER_KEY, holder="yours") as another:
+        with acquire(store, OTHER_KEY, run_id="yours") as another:
             assert isinstance(another, Lease)
         lease.name_job("7f", "http://flink:8081/#/job/7f/overview")
         assert "job 7f http://flink:8081/#/job/7f/overview" in str(find_holder(store))
-    assert store.backend.names("leases") == []
+        assert lease.is_held()
+    assert store.backend.names("leases") == store.backend.names("active") == []
 
 
-def test_lease_is_renewed_also_after_a_failure(
+def test_run_beats_until_its_end_also_after_a_failure(
     store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    failed = threading.Event()
+    failed, written = threading.Event(), threading.Semaphore(0)
+    replace = store.backend.replace
 
-    def fail(*_: object, **__: object) -> bool:
-        failed.set()
-        raise ConnectionError("no answer")
+    def fail_once(path: str, data: bytes) -> None:
+        if not failed.is_set():
+            failed.set()
+            raise ConnectionError("no answer")
+        replace(path, data)
+        written.release()
 
-    monkeypatch.setattr(leases, "TIME_TO_LIVE", 0.6)
-    with acquire(store):
-        first = find_holder(store)
-        with monkeypatch.context() as patch:
-            patch.setattr(store.backend, "compare_and_swap", fail)
-            assert failed.wait(30)
-        time.sleep(1.0)
-        second = find_holder(store)
-        assert first is not None
-        assert second is not None
-        assert second.expires_at > first.expires_at
-        assert second.token == first.token
+    monkeypatch.setattr(activity, "HEARTBEAT_SECONDS", 0.01)
+    with ActiveRun(store, "mine"):
+        monkeypatch.setattr(store.backend, "replace", fail_once)
+        first = activity.read_heartbeats(store)["mine"]
+        assert written.acquire(timeout=30)
+        assert written.acquire(timeout=30)
+        assert failed.is_set()
+        assert activity.read_heartbeats(store)["mine"].beat_at > first.beat_at
+    assert activity.read_heartbeats(store) == {}
 
 
 @pytest.mark.parametrize(
-    "fields",
+    "heartbeat",
     [
-        {"expires_at": 1.0, "host": "elsewhere"},
+        {"age": 61.0, "host": "elsewhere"},
+        {"age": 61.0, "system": "another container"},
         {"pid": MISSING_PID},
         {"process_start": 1.0},  # another process has the number now
     ],
-    ids=["expired", "gone", "number-reused"],
+    ids=["silent", "silent-container", "gone", "number-reused"],
 )
-def test_lease_of_ended_process_is_free(store: ArtifactStore, fields: dict[str, object]) -> None:
-    write_lease(store, **fields)
+def test_lease_of_ended_run_is_free(store: ArtifactStore, heartbeat: dict[str, object]) -> None:
+    take_lease(store, **heartbeat)
     assert find_holder(store) is None
     assert is_free(store)
 
 
-def test_lease_of_other_machine_ends_only_by_time(store: ArtifactStore) -> None:
-    for fields in ({"host": "elsewhere"}, {"system": "another container"}):
-        write_lease(store, pid=MISSING_PID, **fields)
-        assert not is_free(store)
-    store.backend.replace(lease_path(STAGE, KEY), b"{half")  # corrupt
+@pytest.mark.parametrize(
+    "heartbeat",
+    [
+        {"pid": MISSING_PID, "host": "elsewhere"},
+        {"pid": MISSING_PID, "system": "another container", "age": 40.0},
+        {"age": 3600.0},  # suspended
+    ],
+    ids=["elsewhere", "another-container", "suspended"],
+)
+def test_lease_of_live_run_is_not_free(store: ArtifactStore, heartbeat: dict[str, object]) -> None:
+    take_lease(store, **heartbeat)
+    assert not is_free(store)
+
+
+@pytest.mark.parametrize("path", [lease_path(STAGE, KEY), activity.heartbeat_path("theirs")])
+def test_lease_with_corrupt_record_is_free(store: ArtifactStore, path: str) -> None:
+    take_lease(store)
+    store.backend.replace(path, b"{half")
     assert is_free(store)
 
 
 def test_lost_lease_calls_on_lost_until_block_ends(
     store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leases, "TIME_TO_LIVE", 0.3)
+    monkeypatch.setattr(activity, "HEARTBEAT_SECONDS", 0.05)
     calls = threading.Semaphore(0)
     with acquire(store) as lease:
         assert isinstance(lease, Lease)
         lease.on_lost = calls.release
-        assert lease.renew()
+        assert lease.is_held()
         assert not calls.acquire(blocking=False)
-        write_lease(store)
+        take_lease(store)
         assert calls.acquire(timeout=30)
         assert calls.acquire(timeout=30)
-        assert not lease.renew()
+        assert not lease.is_held()
         assert lease.new_holder().startswith("theirs ")
     holder = find_holder(store)
     assert holder is not None
-    assert holder.holder == "theirs"
+    assert holder.lease.run_id == "theirs"
 
 
 # Runs that lose a lease
@@ -168,7 +183,7 @@ class LosingStage:
         fs, folder = file_system(work)
         if not self.lease:
             [self.lease] = self.store.backend.names("leases")
-            write_lease(self.store, self.lease)
+            take_lease(self.store, self.lease)
             fs.pipe_file(f"{folder}/step", b"theirs")
         self.checkpoints.append(fs.cat_file(f"{folder}/step"))
         return StageOutput(files=(write_text_file("vocab.txt", "a", output=output),))
@@ -200,3 +215,24 @@ def test_run_that_lost_its_lease_leaves_checkpoints_to_new_holder(
     assert losing_stage.checkpoints == [b"theirs", b"theirs"]
     assert len(store.pointers("build-vocabulary")) == 1
     assert store.backend.names("work") == []
+
+
+def test_run_waits_for_run_of_another_machine_and_takes_over_when_it_is_silent(
+    fakes: FakeStages, root: str, tmp_path: Path
+) -> None:
+    options: dict[str, Any] = {"engine": "local", "until": "build-documents"}
+    [built] = run_recipe(fakes.recipe(str(tmp_path / "other")), log=lambda _: None, **options)
+    store = ArtifactStore(root)
+    take_lease(store, lease_path("build-documents", built.manifest.cache_key), host="elsewhere")
+    waited = list[str]()
+
+    def silence(line: str) -> None:
+        if "waiting for theirs" in line:
+            waited.append(line)
+            write_heartbeat(store, "theirs", host="elsewhere", age=61.0)
+
+    [result] = run_recipe(fakes.recipe(root), log=silence, **options)
+    assert len(waited) == 1
+    assert "on elsewhere" in waited[0]
+    assert not result.was_cached
+    assert store.backend.names("leases") == []

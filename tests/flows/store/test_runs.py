@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import time
 from pathlib import Path
 
 import pytest
-from support.store_builder import MISSING_PID, write_run
+from support.store_builder import MISSING_PID, write_heartbeat, write_run
 
 from flows.store import runs
+from flows.store.activity import Heartbeat
 from flows.store.artifacts import ArtifactStore
-from flows.store.leases import acquire_or_holder
 from flows.store.runs import (
-    Heartbeat,
+    RunRecord,
     find_run,
     list_runs,
     read_run,
@@ -22,52 +20,44 @@ from flows.store.runs import (
 )
 from schemas.errors import ArtifactNotFoundError, ConfigError
 
-HOUR = 3600.0
-RUN = "20260101t000000-aa"
+
+def test_ended_runs_are_marked_as_crashed(store: ArtifactStore) -> None:
+    for run_id, heartbeat in (
+        ("beating", {"host": "elsewhere", "age": 30.0}),
+        ("silent", {"host": "elsewhere", "age": 90.0}),
+        ("gone", {"pid": MISSING_PID}),
+        ("suspended", {"age": 48 * 3600.0}),
+        ("no-heartbeat", None),
+    ):
+        write_run(store, run_id, state="running")
+        if heartbeat is not None:
+            write_heartbeat(store, run_id, **heartbeat)
+    crashed = {"silent", "gone", "no-heartbeat"}
+    listed = {run_id: getattr(run, "state", "") for run_id, run in list_runs(store).items()}
+    reconciled = reconcile_runs(store)
+    assert {run_id for run_id, one in reconciled.items() if one.is_over} == crashed
+    states = {run_id: read_run(store, run_id).state for run_id in run_ids(store)}
+    assert {run_id for run_id, state in states.items() if state == "crashed"} == crashed
+    assert listed == states
+    assert {run_id: one.is_over for run_id, one in reconcile_runs(store).items()} == {
+        "beating": False,
+        "suspended": False,
+    }
 
 
-def set_heartbeat(store: ArtifactStore, run_id: str, *, age: float) -> None:
-    """Set the time of the last heartbeat of a run, in seconds before now."""
-    then = time.time() - age
-    for path in store.backend.names(f"runs/{run_id}"):
-        os.utime(store.url(path), (then, then))
-
-
-def test_heartbeat_is_written_until_stopped(
+def test_run_that_ends_while_runs_are_listed_is_not_crashed(
     store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runs, "HEARTBEAT_SECONDS", 0.02)
-    write_run(store, RUN, state="running")
-    set_heartbeat(store, RUN, age=2 * HOUR)
-    heartbeat = Heartbeat(store, RUN)
-    heartbeat.start()
-    while runs.last_heartbeats(store)[RUN] < time.time() - HOUR:
-        time.sleep(0.02)
-    heartbeat.stop()
-    set_heartbeat(store, RUN, age=2 * HOUR)
-    time.sleep(0.2)
-    assert runs.last_heartbeats(store)[RUN] < time.time() - HOUR
+    write_run(store, "a", state="running")
 
+    def end_run(_: ArtifactStore) -> dict[str, Heartbeat]:
+        write_run(store, "a")
+        return {}
 
-def test_ended_runs_are_marked_as_crashed_unless_they_hold_a_lease(store: ArtifactStore) -> None:
-    for run_id, fields, age in (
-        ("beating", {"host": "elsewhere"}, 60.0),
-        ("silent", {"host": "elsewhere"}, HOUR),
-        ("gone", {"pid": MISSING_PID}, 1.0),
-        ("here", {}, 48 * HOUR),
-        ("training", {"host": "elsewhere"}, 48 * HOUR),
-    ):
-        write_run(store, run_id, state="running", **fields)
-        set_heartbeat(store, run_id, age=age)
-    listed = {run_id: getattr(run, "state", "") for run_id, run in list_runs(store).items()}
-    with acquire_or_holder(store, "pretrain", "k", holder="training"):
-        reconciled = reconcile_runs(store)
-    assert {run_id for run_id, one in reconciled.items() if one.is_over} == {"silent", "gone"}
-    states = {run_id: read_run(store, run_id).state for run_id in run_ids(store)}
-    assert {run_id for run_id, state in states.items() if state == "crashed"} == {"silent", "gone"}
-    assert listed == {**states, "training": "crashed"}
-    reconciled = reconcile_runs(store)
-    assert [run_id for run_id, one in reconciled.items() if one.is_over] == ["training"]
+    monkeypatch.setattr(runs, "read_heartbeats", end_run)
+    [record] = list_runs(store).values()
+    assert isinstance(record, RunRecord)
+    assert record.state == "completed"
 
 
 def test_run_is_found_by_id_prefix_or_recipe(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from support.paths import ROOT
 
-from flows.cli import doctor
 from model.finetuning.jobs import EvaluationJob
 from model.launch import core_share
 from model.launch.core_share import SPIN_VARIABLES, CoreShare, measure_core_share
@@ -154,10 +153,3 @@ print(os.environ["WITHOUT_TORCH"])
     )
     assert done.stdout.strip() == "True"
     assert displayed(done.stderr) == QUIET["GOMP_SPINCOUNT"]
-
-
-def test_doctor_warns_of_a_small_share() -> None:
-    assert doctor.check_cores(CoreShare(2, 0.97)).state == "ok"
-    busy = doctor.check_cores(CoreShare(2, 0.25))
-    assert busy.state == "warn"
-    assert "0.5 of 2 cores" in busy.text

@@ -33,6 +33,7 @@ from support.training_builder import (
     train_losses,
 )
 
+from flows.store.activity import ActiveRun
 from flows.store.artifacts import ArtifactStore
 from flows.store.leases import Lease, acquire_or_holder
 from model.encoder.hf_weights import save_model
@@ -449,7 +450,7 @@ def test_instances_without_masks_or_pairs_are_refused(
 def test_lost_lease_ends_training(
     small_corpus: SmallCorpus, tmp_path: Path, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flows.store.leases.TIME_TO_LIVE", 1.5)
+    monkeypatch.setattr("flows.store.activity.HEARTBEAT_SECONDS", 0.5)
     store, work = ArtifactStore(f"{bucket}/store"), f"{bucket}/store/work/pretrain/key"
     job = small_corpus.job(tmp_path, budget={"max_steps": 100_000}).model_copy(
         update={"work": work}
@@ -467,7 +468,8 @@ def test_lost_lease_ends_training(
 
     thread = threading.Thread(target=take_over)
     with (
-        acquire_or_holder(store, "pretrain", "key", holder="mine") as lease,
+        ActiveRun(store, "mine") as run,
+        acquire_or_holder(run, "pretrain", "key") as lease,
         call_group() as stop_calls,
     ):
         assert isinstance(lease, Lease)

@@ -146,7 +146,7 @@ def test_job_outlives_its_submitter_and_is_attached_to(
     ((job, _),) = state()
     first.wait_until(lambda: flink.ask("overview")["slots-available"] == 0)
     opened_store = ArtifactStore(str(store))
-    first.wait_until(lambda: [h.job_id for h in live_holders(opened_store).values()] == [job])
+    first.wait_until(lambda: [h.lease.job_id for h in live_holders(opened_store).values()] == [job])
 
     another = str(tmp_path / "another")  # the same work, but not the same job
     waiting = flink_run(recipe, flink, another, *_DOCUMENTS, "--set", setting)
