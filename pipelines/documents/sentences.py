@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import unicodedata
 from collections.abc import Iterator
@@ -14,6 +15,8 @@ from pipelines.documents.ordinals import ordinal_rules
 # The time of sentencex grows with the square of the quotations in a text. A longer paragraph is
 # split in windows.
 _WINDOW = 5_000
+# sentencex 1.0.32 panics at white space of several bytes between a capital letter and a full stop.
+_WIDE_SPACE = re.compile(r"[^\S\x00-\x7f](?=\.)")
 _WORD_CHARACTER = re.compile(r"[^\W_]")
 _ATTACHED = re.compile(r"(?:\[[^\[\]]{0,40}\]|[』」》〉】）])+")
 _SPACELESS_LANGUAGES = frozenset({"ja", "zh"})
@@ -40,7 +43,7 @@ def split_sentences(paragraphs: list[str], language: str, *, max_characters: int
     ordinary, continuing = rules.ordinary, rules.continuing
     for paragraph in paragraphs:
         if len(paragraph) <= _WINDOW:
-            segments = sentencex.segment(language, paragraph)
+            segments = _segments(paragraph, language)
         else:
             segments = _window_segments(paragraph, language)
         if "[" in paragraph or language in _SPACELESS_LANGUAGES:
@@ -84,13 +87,23 @@ def _join_marks(sentences: list[str], marks: list[str], sentence: str) -> str:
     return sentence
 
 
+def _segments(text: str, language: str) -> list[str]:
+    """Return the segments of a text, which together are the text."""
+    plain = text if text.isascii() else _WIDE_SPACE.sub(" ", text)
+    segments: list[str] = sentencex.segment(language, plain)
+    if plain == text:
+        return segments
+    ends = itertools.accumulate(map(len, segments))
+    return [text[end - len(segment) : end] for segment, end in zip(segments, ends, strict=True)]
+
+
 def _window_segments(paragraph: str, language: str) -> list[str]:
     """Return the segments of a long paragraph. The last segment of a window begins the next one."""
     segments: list[str] = []
     start = 0
     while start < len(paragraph):
         end = _window_end(paragraph, start)
-        window = sentencex.segment(language, paragraph[start:end])
+        window = _segments(paragraph[start:end], language)
         if end < len(paragraph) and len(window) > 1:
             window.pop()
         segments += window

@@ -155,10 +155,18 @@ def test_paragraphs_are_not_joined() -> None:
     ]
 
 
+@pytest.mark.parametrize("space", ["\u00a0", " \u00a0", "\u00a0\u2009", "\u3000", "\x85"])
+@pytest.mark.parametrize("language", ["en", "fr", "ja", "xx"])
+def test_wide_space_between_capital_and_full_stop_is_no_error(space: str, language: str) -> None:
+    text = f"Le plan B{space}. Oui."
+    assert "".join("".join(split(text, language=language)).split()) == "LeplanB.Oui."
+    assert "".join(split("x" * 6_000 + text, language=language)).endswith("Oui.")
+
+
 PIECES = st.sampled_from(
     ["I", "go", "Mr.", "12", "a", "...", ".", "!", "?", '"', "'", "“", "”", "(", ")", "«", "»",
      "「", "」", "。", "[", "]", " ", "  ", "\n\n", "é", "字", "।", "-", "—", ",",
-     "3", "IV", "mai", "Kr", "Der", "J", "\u00a0"]
+     "3", "IV", "mai", "Kr", "Der", "J", "\u00a0", "\u2009", "\u3000"]
 )  # fmt: skip
 
 
