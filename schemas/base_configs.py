@@ -68,7 +68,7 @@ def expect_one(config: Config, *names: str) -> Iterator[str]:
 
 
 def _is_in_key(field: FieldInfo) -> bool:
-    """Return whether a field is neither `not_in_key` nor `content_in_key`."""
+    """Return True unless a field is marked by `not_in_key` or `content_in_key`."""
     extra = field.json_schema_extra
     return not (isinstance(extra, dict) and "in_key" in extra)
 

@@ -41,7 +41,7 @@ def format_estimate(planned: Sequence[PlannedStep]) -> str:
 
 
 def low_disk_warning(folder: str) -> str:
-    """Return a warning if the disk of a folder is nearly full, else ""; "" for a URL."""
+    """Return a warning if the disk of a folder is nearly full; "" if not, and for a URL."""
     if "://" in folder:
         return ""
     path = Path(folder).absolute()

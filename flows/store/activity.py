@@ -106,7 +106,7 @@ def _join(heartbeats: Sequence[Heartbeat]) -> str:
 
 
 def _wait_while(users: Callable[[], Sequence[Heartbeat]], *, log: Callable[[str], None]) -> None:
-    """Wait until nobody uses the store, and log once for whom."""
+    """Wait until the store is unused, and log its users once."""
     is_logged = False
     while others := users():
         if not is_logged:

@@ -22,7 +22,7 @@ def to_device(tensor: torch.Tensor, device: torch.device | str) -> torch.Tensor:
 
 
 def pin(tensor: torch.Tensor) -> torch.Tensor:
-    """Copy a CPU tensor to pinned memory, unless it is there."""
+    """Return a CPU tensor in pinned memory, copied if necessary."""
     return tensor if tensor.is_pinned() else tensor.pin_memory()
 
 
