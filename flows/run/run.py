@@ -168,10 +168,19 @@ class Run:
                 _LOGGER.debug("traceback of %s", name, exc_info=True)
 
     def __enter__(self) -> Self:
-        self._registration.enter_context(self._active)
+        self._register()
         self.is_started = True
         self.emit(RunStarted(self))
         return self
+
+    def _register(self) -> None:
+        """Register as a user of the store; only a run with steps to build needs to write to it."""
+        try:
+            self._registration.enter_context(self._active)
+        except OSError as error:
+            if len(self.cached) < len(self.steps):
+                raise
+            _LOGGER.warning("store %s: the run cannot be registered: %s", self.store.root, error)
 
     def __exit__(
         self,

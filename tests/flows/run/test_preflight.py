@@ -114,7 +114,7 @@ def test_preflight_checks_vocabulary_and_tokenizer_of_checkpoint(tmp_path: Path)
     Path(folder, TOKENIZER_FILE).write_text(json.dumps(described))
     with pytest.raises(VocabularyError):
         check_checkpoint(folder, needs_vocabulary=True)
-    # Its rules count beside a vocab.txt, too.
+    # Its rules also apply next to a vocab.txt.
     Path(folder, VOCAB_FILE).write_text(vocab_text(VOCAB))
     with pytest.raises(VocabularyError):
         check_checkpoint(folder, needs_vocabulary=True)

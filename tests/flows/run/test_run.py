@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -22,6 +23,7 @@ from flows.preparation import prepare_run
 from flows.run.events import Event, RunFinished, StepFailed, StepFinished, StepSkipped
 from flows.run.run import max_parallel_steps
 from flows.running import run_recipe
+from flows.store import backend
 from flows.store.artifacts import ArtifactStore
 from flows.store.process_identity import start_of
 from flows.store.runs import RESUME_HINT, read_run, report_path, run_ids, write_run
@@ -271,3 +273,21 @@ def test_transient_error_while_planning_is_retried(
             with pytest.raises(type(errors[-1])):
                 preparation.prepare_run(recipe, recipe_steps(recipe))
         assert flaky.calls == calls
+
+
+def test_cached_run_reads_a_store_that_it_cannot_write_to(
+    fakes: FakeStages, root: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    recipe = fakes.recipe(root)
+    run_recipe(recipe, **QUIET)
+
+    def refuse(*_args: object, **_kwargs: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    for name in ("replace", "put_if_absent", "compare_and_swap", "delete"):
+        monkeypatch.setattr(backend._Disk, name, refuse)
+    results = run_recipe(recipe, **QUIET)
+    assert [result.was_cached for result in results] == [True] * len(LABELS)
+    assert "Read-only" in caplog.text
+    with pytest.raises(OSError, match="Read-only"):
+        run_recipe(recipe, rebuild=["all"], **QUIET)

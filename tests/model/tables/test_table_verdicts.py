@@ -34,7 +34,7 @@ def test_own_scores_are_not_tested_against_the_papers() -> None:
         "Compared on dev (the tasks' own data), 3 restarts, 1,000 rows: pretraining helps on "
         "SST-2. Not tested against the paper's rows: ours are on dev, the paper's on test."
     )
-    assert verdict_of(twins("sst-2", GOOD, POOR), "table-2") == ""  # no rows of ours
+    assert verdict_of(twins("sst-2", GOOD, POOR), "table-2") == ""  # no rows of bertloom
 
 
 @pytest.mark.parametrize(
