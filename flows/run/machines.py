@@ -31,6 +31,7 @@ from flows.formatting import format_duration
 from flows.run.events import Event, RunFinished, RunMessage, RunStarted
 from flows.run.run import Run
 from flows.run.run_recorder import failure_text
+from flows.store.activity import HeartbeatThread
 from flows.store.artifacts import ArtifactStore
 from flows.store.records import Record
 from flows.store.runs import RunState
@@ -204,8 +205,8 @@ class Beacon:
         """Machine that started later with the same rank; this one no longer writes."""
 
         self._backend, self._path = store.backend, f"{options.folder}/{options.node_rank}.json"
-        self._lock, self._ended = threading.Lock(), threading.Event()
-        self._thread = threading.Thread(target=self._beat, name="machine", daemon=True)
+        self._lock = threading.Lock()
+        self._thread = HeartbeatThread(self._write, seconds=BEAT_SECONDS)
 
     def __enter__(self) -> Self:
         self._write()
@@ -222,8 +223,7 @@ class Beacon:
 
     def end(self, **changes: Any) -> None:
         """Write the file for the last time."""
-        self._ended.set()
-        self._thread.join()
+        self._thread.stop()
         self.update(**changes)
 
     def update(self, **changes: Any) -> None:
@@ -248,11 +248,6 @@ class Beacon:
         """Raise RunnerError if another process took this machine's rank."""
         if self.problem:
             raise RunnerError(self.problem)
-
-    def _beat(self) -> None:
-        while not self._ended.wait(BEAT_SECONDS):
-            with contextlib.suppress(OSError):
-                self._write()
 
     def _write(self) -> None:
         with self._lock:

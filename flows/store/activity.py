@@ -116,15 +116,15 @@ def _wait_while(users: Callable[[], Sequence[Heartbeat]], *, log: Callable[[str]
 
 
 class HeartbeatThread(threading.Thread):
-    """Calls a function every `HEARTBEAT_SECONDS` until it is stopped or the process ends."""
+    """Calls a function every few seconds until it is stopped or the process ends."""
 
-    def __init__(self, beat: Callable[[], None]) -> None:
+    def __init__(self, beat: Callable[[], None], *, seconds: float) -> None:
         super().__init__(name="heartbeat", daemon=True)
-        self._beat, self._ended = beat, threading.Event()
+        self._beat, self._seconds, self._ended = beat, seconds, threading.Event()
 
     def run(self) -> None:
         """Call the function. Log its errors: a failing disk or network can recover."""
-        while not self._ended.wait(HEARTBEAT_SECONDS):
+        while not self._ended.wait(self._seconds):
             try:
                 self._beat()
             except Exception as error:
@@ -147,7 +147,7 @@ class ActiveRun:
         self.watchers: set[Callable[[], None]] = set()
         """Functions to call after each heartbeat."""
 
-        self._thread = HeartbeatThread(self._beat)
+        self._thread = HeartbeatThread(self._beat, seconds=HEARTBEAT_SECONDS)
 
     def __enter__(self) -> Self:
         self._wait_for_collection()
@@ -203,7 +203,7 @@ class CollectionLock:
         self._path = heartbeat_path(_COLLECTION)
         self._heartbeat = new_heartbeat(_COLLECTION)
         self._lock, self._is_lost = threading.Lock(), False
-        self._thread = HeartbeatThread(self._beat)
+        self._thread = HeartbeatThread(self._beat, seconds=HEARTBEAT_SECONDS)
 
     def __enter__(self) -> Self:
         """Take the lock.
