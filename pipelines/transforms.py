@@ -142,8 +142,6 @@ class WrittenShard(NamedTuple):
     """Bytes."""
 
     sha256: str
-    logical: str
-    """Digest of the rows, independent of their order (`pipelines.io.row_digest`)."""
 
 
 _Texts = tuple[str, RawText]
@@ -654,12 +652,7 @@ class _Write(beam.DoFn):
         count("rows", shard.rows)
         count("bytes", entry.size_bytes)
         yield WrittenShard(
-            entry.path,
-            entry.stored_name,
-            shard.rows,
-            entry.size_bytes,
-            entry.sha256,
-            entry.rows_digest,
+            entry.path, entry.stored_name, shard.rows, entry.size_bytes, entry.sha256
         )
 
 

@@ -32,16 +32,3 @@ def item_files(backend: StoreBackend, path: str) -> list[list[str]]:
         return [[str(name) for name in names] for names in record["locations"]]
     except (ValueError, KeyError, TypeError):  # corrupt
         return []
-
-
-def delete_items(backend: StoreBackend, stage: str, location: str) -> None:
-    """Delete the records of the items of an artifact, so that no later job reuses them.
-
-    Records of the stage that name no file do not name their artifact: they are deleted, too.
-    """
-    for path in backend.names(f"pieces/{stage}"):
-        if path.endswith(".json"):
-            names = [name for names in item_files(backend, path) for name in names]
-            if not names or any(name.startswith(f"{location}/") for name in names):
-                backend.delete(path)
-                backend.delete(blobs_path(path))
