@@ -1,8 +1,7 @@
 """Records of finished work items, which `pipelines.beam.item_cache` writes and reads.
 
-    pieces/STAGE/DIGEST/AA/KEY.json              record: which files hold the item's output
-    pieces/STAGE/DIGEST/AA/KEY.blobs             data next to it
-    pieces/STAGE/DIGEST/AA/KEY.part-00000.json   files of an unfinished item
+    pieces/STAGE/DIGEST/AA/KEY.json    record: which files hold the item's output
+    pieces/STAGE/DIGEST/AA/KEY.blobs   data next to it
 
 A missing or corrupt record only costs time: the item is computed again.
 """
@@ -16,13 +15,6 @@ from schemas.json_files import load_json
 def blobs_path(path: str) -> str:
     """Return the path of the data next to a record."""
     return f"{path.removesuffix('.json')}.blobs"
-
-
-def finished_item(path: str) -> str:
-    """Return the path of the record that replaces the record of a part. "" for other records."""
-    folder, _, name = path.rpartition("/")
-    key, _, part = name.partition(".part-")
-    return f"{folder}/{key}.json" if part else ""
 
 
 def item_files(backend: StoreBackend, path: str) -> list[list[str]]:
