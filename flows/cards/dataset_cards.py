@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from huggingface_hub import DatasetCard, DatasetCardData
 
 from flows.cards.ancestors import Ancestors
 from flows.cards.licenses import UNKNOWN, SourceFacts, source_facts
 from flows.cards.markdown import render
-from flows.cards.splits import DEFAULT, CardSplit, splits_of
+from flows.cards.splits import DEFAULT, Suffix, splits_of
 from flows.nested_values import flatten
 from flows.record_counts import record_counts
 from schemas.manifest import Manifest
@@ -29,25 +29,21 @@ _TASKS = {
 
 
 def dataset_card(
-    manifest: Manifest,
-    *,
-    ancestors: Ancestors,
-    cards: CardsConfig,
-    exported: Mapping[tuple[str, str], str] | None = None,
+    manifest: Manifest, *, ancestors: Ancestors, cards: CardsConfig, suffix: Suffix
 ) -> DatasetCard:
     """Return the card of an artifact that holds rows (arguments: `flows.cards.cards.card_of`)."""
     splits = splits_of(manifest)
-    patterns = exported or {split[:2]: _pattern_in_store(split) for split in splits}
     sources = corpus_sources(ancestors, cards)
     rows = sum(split.rows for split in splits if split.config == DEFAULT)
     configs: dict[str, list[dict[str, str]]] = {}
-    for (config, name), pattern in patterns.items():
-        configs.setdefault(config, []).append({"split": name, "path": pattern})
+    for split in splits:
+        files = {"split": split.name, "path": split.pattern(suffix)}
+        configs.setdefault(split.config, []).append(files)
     title = escape_control_characters(_title(manifest))
     data = DatasetCardData(
         pretty_name=title,
         language=languages_of(sources),
-        license=sorted({name for s in sources for name in s.licenses or (UNKNOWN,)}) or [UNKNOWN],
+        license=sorted({source.license for source in sources}) or [UNKNOWN],
         size_categories=[next((s for i, s in enumerate(_SIZES) if rows < 10 ** (i + 3)), "n>1B")],
         task_categories=_TASKS[manifest.table_name],
         tags=["bert", "bertloom"],
@@ -58,8 +54,7 @@ def dataset_card(
         title=title,
         manifest=manifest,
         splits=splits,
-        pattern=patterns[splits[0][:2]] if splits else "",
-        is_exported=exported is not None,
+        pattern=splits[0].pattern(suffix) if splits else "",
         sources=sources,
         record_counts=[
             (step.stage, *counts.row)
@@ -81,7 +76,7 @@ def corpus_sources(ancestors: Ancestors, cards: CardsConfig) -> list[SourceFacts
 
 def languages_of(sources: Sequence[SourceFacts]) -> list[str] | None:
     """Return the ISO 639 codes of all sources; None if no source states one."""
-    return sorted({code for source in sources for code in source.languages}) or None
+    return sorted({source.language for source in sources if source.language}) or None
 
 
 def settings_of(manifest: Manifest) -> dict[str, object]:
@@ -94,16 +89,6 @@ def dataset_name(examples: Manifest) -> str:
     """Return what the examples of a task are: the task's own data, or other data in its format."""
     task, data = examples.statistics["task"], examples.statistics.get("data")
     return f"{data} ({task} format)" if data else str(task)
-
-
-def _pattern_in_store(split: CardSplit) -> str:
-    """Return a pattern that matches the files of a split whatever their physical names are."""
-    folder, _, name = split.files[0].path.rpartition("/")
-    if folder:
-        return f"data/{folder}/*.arrow"
-    if name.startswith("part-"):
-        return "data/part-*.arrow"
-    return f"data/{name.removesuffix('.arrow')}-????????????.arrow"
 
 
 def _title(manifest: Manifest) -> str:

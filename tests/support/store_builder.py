@@ -13,7 +13,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from flows.cards.cards import card_path, has_card
 from flows.run.artifact_inputs import input_ref
 from flows.store.activity import heartbeat_path, new_heartbeat
 from flows.store.artifacts import ArtifactStore, Attempt
@@ -131,14 +130,6 @@ def publish_shard(store: ArtifactStore, *, data: bytes = b"", **fields: Any) -> 
     digest = {"size_bytes": len(stored), "sha256": hashlib.sha256(stored).hexdigest()}
     entry = writer.entry().model_copy(update={**digest, **fields})
     return store.commit(describe(attempt, [entry], table_name="tokens")).manifest
-
-
-def add_cards(store: ArtifactStore) -> None:
-    """Write the cards that published artifacts lack, as runs do."""
-    for pointer in store.pointers():
-        manifest = store.read_manifest(pointer.manifest)
-        if has_card(manifest):
-            store.backend.put_if_absent(card_path(manifest), b"card")
 
 
 def file_of(store: ArtifactStore, manifest: Manifest) -> str:
