@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from flows.cards.ancestors import find_ancestors
+from flows.cards.dataset_cards import dataset_body, dataset_metadata
+from flows.cards.model_cards import model_body, model_metadata
 from flows.cards.splits import Suffix
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import read_run
@@ -19,13 +21,9 @@ _STAGES = (*DATASET_STAGES, *MODEL_STAGES)
 
 
 def card_of(
-    manifest: Manifest,
-    *,
-    store: ArtifactStore,
-    cards: CardsConfig,
-    suffix: Suffix = "parquet",
+    manifest: Manifest, *, store: ArtifactStore, cards: CardsConfig, suffix: Suffix = "parquet"
 ) -> str:
-    """Return the card of an artifact.
+    """Return the card of an artifact: metadata for the Hub in YAML, and the text.
 
     Args:
         manifest: Manifest of the artifact.
@@ -36,20 +34,33 @@ def card_of(
     Raises:
         ConfigError: The artifact has no card.
     """
-    # Lazy imports: huggingface_hub would slow down every start of `bertloom run`.
-    from flows.cards.dataset_cards import dataset_card
-    from flows.cards.model_cards import model_card
-
     check_has_card(manifest)
     ancestors = find_ancestors(store, manifest)
     if manifest.stage in MODEL_STAGES:
-        return str(model_card(manifest, ancestors=ancestors, cards=cards))
-    return str(dataset_card(manifest, ancestors=ancestors, cards=cards, suffix=suffix))
+        metadata = model_metadata(manifest, ancestors=ancestors, cards=cards)
+        return f"---\n{metadata}\n---\n\n{model_body(manifest, ancestors=ancestors, cards=cards)}"
+    metadata = dataset_metadata(manifest, ancestors=ancestors, cards=cards, suffix=suffix)
+    body = dataset_body(manifest, ancestors=ancestors, cards=cards, suffix=suffix)
+    return f"---\n{metadata}\n---\n\n{body}"
+
+
+def card_body(manifest: Manifest, *, store: ArtifactStore, cards: CardsConfig) -> str:
+    """Return the text of a card without its metadata (arguments: `card_of`)."""
+    check_has_card(manifest)
+    ancestors = find_ancestors(store, manifest)
+    if manifest.stage in MODEL_STAGES:
+        return model_body(manifest, ancestors=ancestors, cards=cards)
+    return dataset_body(manifest, ancestors=ancestors, cards=cards, suffix="parquet")
+
+
+def has_card(manifest: Manifest) -> bool:
+    """Return whether an artifact holds rows or a model that people load."""
+    return manifest.stage in _STAGES
 
 
 def check_has_card(manifest: Manifest) -> None:
     """Raise ConfigError unless an artifact holds rows or a model that people load."""
-    if manifest.stage not in _STAGES:
+    if not has_card(manifest):
         expected = f"{', '.join(_STAGES[:-1])} or {_STAGES[-1]}"
         raise ConfigError(
             f"{manifest.artifact_id}: expected an artifact of {expected}, got {manifest.stage}."

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from huggingface_hub import DatasetCard, DatasetCardData
-
 from flows.cards.ancestors import Ancestors
 from flows.cards.licenses import UNKNOWN, SourceFacts, source_facts
 from flows.cards.markdown import render
@@ -28,20 +26,20 @@ _TASKS = {
 }
 
 
-def dataset_card(
+def dataset_metadata(
     manifest: Manifest, *, ancestors: Ancestors, cards: CardsConfig, suffix: Suffix
-) -> DatasetCard:
-    """Return the card of an artifact that holds rows (arguments: `flows.cards.cards.card_of`)."""
-    splits = splits_of(manifest)
-    sources = corpus_sources(ancestors, cards)
+) -> str:
+    """Return what the Hub reads of an artifact with rows, as YAML (arguments: `card_of`)."""
+    from huggingface_hub import DatasetCardData  # lazy: Prefect's pages need the text only
+
+    splits, sources = splits_of(manifest), corpus_sources(ancestors, cards)
     rows = sum(split.rows for split in splits if split.config == DEFAULT)
     configs: dict[str, list[dict[str, str]]] = {}
     for split in splits:
         files = {"split": split.name, "path": split.pattern(suffix)}
         configs.setdefault(split.config, []).append(files)
-    title = escape_control_characters(_title(manifest))
     data = DatasetCardData(
-        pretty_name=title,
+        pretty_name=_title(manifest),
         language=languages_of(sources),
         license=sorted({source.license for source in sources}) or [UNKNOWN],
         size_categories=[next((s for i, s in enumerate(_SIZES) if rows < 10 ** (i + 3)), "n>1B")],
@@ -49,13 +47,21 @@ def dataset_card(
         tags=["bert", "bertloom"],
         configs=[{"config_name": name, "data_files": files} for name, files in configs.items()],
     )
-    text = render(
+    return str(data.to_yaml())
+
+
+def dataset_body(
+    manifest: Manifest, *, ancestors: Ancestors, cards: CardsConfig, suffix: Suffix
+) -> str:
+    """Return the text of the card of an artifact with rows (arguments: `card_of`)."""
+    splits = splits_of(manifest)
+    return render(
         "dataset.md.j2",
-        title=title,
+        title=_title(manifest),
         manifest=manifest,
         splits=splits,
         pattern=splits[0].pattern(suffix) if splits else "",
-        sources=sources,
+        sources=corpus_sources(ancestors, cards),
         record_counts=[
             (step.stage, *counts.row)
             for step in ancestors.manifests.values()
@@ -65,7 +71,6 @@ def dataset_card(
         ancestors=ancestors,
         settings=settings_of(manifest),
     )
-    return DatasetCard(f"---\n{data.to_yaml()}\n---\n\n{text}")
 
 
 def corpus_sources(ancestors: Ancestors, cards: CardsConfig) -> list[SourceFacts]:
@@ -96,6 +101,6 @@ def _title(manifest: Manifest) -> str:
         length = manifest.statistics["max_seq_length"]
         return f"BERT pretraining instances of up to {length} tokens"
     if "task" in manifest.statistics:
-        return f"Examples of {dataset_name(manifest)}"
+        return escape_control_characters(f"Examples of {dataset_name(manifest)}")
     names = ", ".join(source["name"] for source in manifest.config.get("sources", []))
     return f"Documents of {names}" if names else "WordPiece tokens of documents"
