@@ -16,7 +16,6 @@ import model.tabulate
 from flows.nested_values import numeric_leaves
 from flows.report.page import section
 from flows.report.results import show_results
-from flows.report.run_summary import RunSummary
 from flows.run.stages import get_stage
 from model.build_examples import build_examples
 from model.finetuning.loop import train_trial
@@ -151,10 +150,7 @@ def test_the_report_marks_it(tabulated: dict[str, bytes]) -> None:
         assert f"† sst-2: {SAID}." in text
         assert text.count("†") >= 2
     assert "81.0 ± 1.0 †" in tables[0]
-    summary = RunSummary("", (), ())
-    first_screen = section(
-        "summary", results=results, summary=summary, chart=results.overview_figure
-    )
+    first_screen = section("summary", results=results, headline="", chart=results.overview_figure)
     assert "81.0 ± 1.0 †" in first_screen
     assert SAID in first_screen
 
