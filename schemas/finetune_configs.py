@@ -1,6 +1,6 @@
 """Configurations of fine-tuning and evaluation: task data, grids, trials, evaluations, tables.
 
-`flows.finetuning` derives the configurations of trials and evaluations from a recipe.
+`flows.bert` derives the configurations of trials and evaluations from a recipe.
 """
 
 from __future__ import annotations
