@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 from rich.tree import Tree
 
-from flows.lineage.graph import MISSING, TRIALS, LineageGraph, Node
+from flows.lineage.graph import MISSING, LineageGraph, Node
 
 _MAX_WIDTH = 100_000
 """Columns of a tree: checksums are never wrapped."""
@@ -56,7 +56,7 @@ def node_line(node: Node) -> str:
     """Return a node in one line, with the verified checksum of a raw file."""
     if node.kind == "group":
         missing = f", {MISSING}" if node.detail == MISSING else ""
-        return f"compared with {node.title}{missing}" if node.id.startswith(TRIALS) else node.title
+        return f"compared with {node.title}{missing}" if node.members == "trials" else node.title
     if node.raw_input is None:
         return f"{node.title} {node.id}: {node.detail}"
     algorithm, _, digest = node.raw_input.checksum.partition(":")

@@ -236,7 +236,7 @@ def test_overview_of_lineage_counts_artifacts_and_files(run: Run, tmp_path: Path
     raw = [raw_file(f"part-{number}.bz2") for number in range(41)]
     small = overview(upstream_graph([put(store, "build-documents", raw=raw)], store=store))
     [files] = [node for node in small.nodes.values() if node.kind == "group"]
-    assert (files.title, files.detail) == ("41 files", "82.0 kB")
+    assert (files.members, files.title, files.detail) == ("files", "41 files", "82.0 kB")
     assert len(small.nodes) == 2
 
 
