@@ -28,7 +28,6 @@ from pipelines.mediawiki import pages
 from pipelines.sources import books, text
 from schemas.corpus_configs import (
     AnySource,
-    BookCorpusSource,
     BooksSource,
     DocumentsConfig,
     TextSource,
@@ -322,7 +321,7 @@ def _lines_of_books(folder: Path) -> AnySource:
     lines = [line if number % 11 else " " for number, line in enumerate(_LINES)]
     (folder / "books_large.txt.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
     path = str(folder / "books_large.txt.gz")
-    return BookCorpusSource(name="books", paths=(path,), lines_per_document=7)
+    return TextSource(name="books", paths=(path,), rows_per_document=7)
 
 
 _SOURCES: dict[str, tuple[Callable[[Path], AnySource], int]] = {
