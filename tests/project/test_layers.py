@@ -52,7 +52,6 @@ ORDER = {
         "corpus finetuning pretraining",
         "evaluation",
         "bert",
-        "prefect_server prefect_server_process",
         "preparation prefect_artifacts",
         "prefect_flows",
         "running",
