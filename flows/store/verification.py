@@ -148,7 +148,7 @@ def _check_content(backend: StoreBackend, path: str, entry: FileEntry) -> str:
 def check_records(store: ArtifactStore) -> list[str]:
     """Return an error for each record that cannot be read, or that others refer to and is missing.
 
-    Reports and cards are not checked: they can be written again at any time.
+    Reports are not checked: they can be written again at any time.
     """
     backend = store.backend
     existing = set(backend.stat(""))

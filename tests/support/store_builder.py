@@ -13,7 +13,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from flows.cards.cards import card_path, has_card
 from flows.run.artifact_inputs import input_ref
 from flows.store.activity import heartbeat_path, new_heartbeat
 from flows.store.artifacts import ArtifactStore, Attempt
@@ -118,14 +117,6 @@ def publish_shard(store: ArtifactStore) -> Manifest:
     with ShardWriter("part-00000.arrow", schema=schema, output=attempt.output) as writer:
         writer.write(pa.record_batch(tokens, schema=schema))
     return store.commit(describe(attempt, [writer.entry()], table_name="tokens")).manifest
-
-
-def add_cards(store: ArtifactStore) -> None:
-    """Write the cards that published artifacts lack, as runs do."""
-    for pointer in store.pointers():
-        manifest = store.read_manifest(pointer.manifest)
-        if has_card(manifest):
-            store.backend.put_if_absent(card_path(manifest), b"card")
 
 
 def file_of(store: ArtifactStore, manifest: Manifest) -> str:
