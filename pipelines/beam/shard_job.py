@@ -41,9 +41,6 @@ from schemas.errors import RunnerError
 from schemas.execution_configs import ExecutionConfig
 from schemas.manifest import FileEntry, Reuse
 
-MIN_REMOTE_BYTES = 8 << 20
-"""Bytes of input from which on a job goes to an engine although most of its items are cached."""
-
 
 class JobResult(NamedTuple):
     """Results of a job."""
@@ -102,9 +99,7 @@ def run_shard_job(
     if pieces:
         cache = ItemCache(pieces, output)
         min_seconds = MIN_REMOTE_SECONDS if cache.is_remote else 0.0
-        shard_fn = caching = CachingShardFn(work, cache, min_seconds)
-        if not runner.is_local and caching.is_nearly_cached(planned, max_bytes=MIN_REMOTE_BYTES):
-            runner = get_runner(ExecutionConfig())
+        shard_fn = CachingShardFn(work, cache, min_seconds)
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(_job_folder(output, runner))
         urls = {
