@@ -8,7 +8,6 @@ from typing import ParamSpec, TypeVar
 
 import tenacity
 
-from flows.cards.cards import CardListener
 from flows.lineage.openlineage import openlineage_listeners, send_aborts
 from flows.prefect_server import start_server
 from flows.report.listener import ReportListener, write_run_report
@@ -69,7 +68,7 @@ def prepare_run(
     )
     cached = {step.label for step in planned if step.state == "cached"}
     _retry_transient_errors(check_inputs, [step for step in graph if step.label not in cached])
-    own = (RunRecorder(), CardListener(), TrackerListener())
+    own = (RunRecorder(), TrackerListener())
     coordinator = _coordinator(recipe, machines)
     last: list[Listener] = [ReportListener(), *filter(None, [coordinator])]
     return Run(

@@ -12,7 +12,7 @@ from support.paths import ROOT
 
 SETTINGS = """
 import json, os
-import flows.corpus
+import flows.bert
 from prefect.settings import get_current_settings
 current = get_current_settings()
 print(json.dumps({

@@ -49,8 +49,6 @@ ORDER = {
         "cards trackers",
         "export lineage",
         "artifact_markdown model_loading report",
-        "corpus finetuning pretraining",
-        "evaluation",
         "bert",
         "prefect_server prefect_server_process",
         "preparation prefect_artifacts",
