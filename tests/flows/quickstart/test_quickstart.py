@@ -374,7 +374,7 @@ def test_recipe_has_steps_that_fit_into_the_time(tmp_path: Path) -> None:
 def test_step_is_timed(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(NOVEL * 400)
     phases = propose_recipe(scan_folder(tmp_path), tmp_path / "mine.yaml").pretrain
-    assert phases["short"].budget.max_steps > phases["longer"].budget.max_steps > 1
+    assert all((phase.budget.max_steps or 0) > 1 for phase in phases.values())
 
 
 def test_existing_recipe_is_not_overwritten(
