@@ -68,8 +68,7 @@ def recipe_steps(recipe: Recipe, *, part: str = "", until: str = "") -> StepGrap
         UnknownStepError: `until` names no step.
     """
     graph = StepGraph()
-    if recipe.build_documents is not None:
-        _add_corpus(recipe, graph)
+    _add_corpus(recipe, graph)
     _add_pretraining(recipe, graph)
     _add_finetuning(recipe, graph)
     _add_evaluation(recipe, graph)
@@ -98,6 +97,8 @@ def plan_recipe(
 
 def _add_corpus(recipe: Recipe, graph: StepGraph) -> None:
     """Add documents, documents to exclude, vocabulary, tokens and instances."""
+    if recipe.build_documents is None:
+        return
     documents = graph.add(build_documents.STAGE, recipe.build_documents)
     excluded = _add_contamination(recipe, graph, documents)
     near = None

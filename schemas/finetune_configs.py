@@ -107,10 +107,6 @@ class ExamplesConfig(Config):
     paper's, and nothing is submitted. "": the text in `data-label.txt` of `data_dir`, if any, such
     as `generated sample`."""
 
-    evidence_dir: str | None = content_in_key(None)
-    """Folder of TriviaQA's documents (`wikipedia` and `web`) for the split `augmentation` of SQuAD.
-    None: `evidence` next to `qa`, as in TriviaQA's archive."""
-
     max_samples: dict[str, int] = Field(default={})
     """Maximum number of examples by split, for small machines. The others are counted."""
 

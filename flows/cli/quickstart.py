@@ -82,7 +82,9 @@ def quickstart(
         return
     echo("")
     started = time.monotonic()
-    results = run_recipe(loaded, listeners=[StepPrinter()], engine=engine)
+    printer = StepPrinter()
+    with printer.replace_printed_error():
+        results = run_recipe(loaded, listeners=[printer], engine=engine)
     _print_results(loaded, results, seconds=time.monotonic() - started)
 
 

@@ -16,11 +16,10 @@ from flows.formatting import format_bytes, format_duration
 from flows.report.contamination import read_contamination
 from flows.report.corpus import Corpus, read_corpus
 from flows.report.figure_cache import Figure, Panel, cached_figure
-from flows.report.lineage import read_lineage
+from flows.report.headline import run_headline
 from flows.report.records import Texts, read_texts
 from flows.report.results import Results, read_results
 from flows.report.run_steps import collect_warnings, read_steps, run_seconds
-from flows.report.run_summary import summarize_run
 from flows.report.training_curves import curve_figure
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunRecord, report_path
@@ -85,7 +84,7 @@ def report_page(store: ArtifactStore, record: RunRecord, *, text: bool = True) -
         store=store.root,
         seconds=run_seconds(record),
         steps=steps,
-        summary=summarize_run(store, record, steps, tables=results.tables if results else None),
+        headline=run_headline(record, steps, results.tables if results else None),
         corpus=corpus,
         shows_text=shows_text,
         texts=read_texts(store, steps) if shows_text else Texts(),
@@ -95,7 +94,6 @@ def report_page(store: ArtifactStore, record: RunRecord, *, text: bool = True) -
         results=results,
         warnings=collect_warnings(steps.built),
         chart=_first_chart(results, curves, corpus),
-        lineage=read_lineage(store, steps),
         recipe_text=_recipe_text(record.recipe),
     )
 

@@ -36,9 +36,6 @@ from schemas.manifest import FileEntry, InputRef, Manifest
 
 _FORMAT = {"layout": 5, "digest": "sha256"}
 
-CARD = "README.md"
-"""Name of the card in an artifact's folder."""
-
 _CONFLICTS = "quarantine/conflicts"
 _MAX_SHOWN = 5
 _LOGGER = logging.getLogger(__name__)

@@ -115,11 +115,10 @@ def test_directions_and_formats(cli: Cli, made: Made, tmp_path: Path) -> None:
     down = _lines(cli, "lineage", name, "--downstream")
     assert not any("wiki" in line for line in down)
     assert any(made.id("tabulate") in line for line in down)
-    assert _lines(cli, "lineage", name, "--dot")[0] == "digraph lineage {"
     assert _lines(cli, "lineage", name, "--mermaid")[0] == "flowchart LR"
-    page = tmp_path / "page.html"
-    assert _lines(cli, "lineage", name, "--html", str(page)) == [f"wrote {page}"]
-    assert DUMP_SHA1 in page.read_text()
+    picture = tmp_path / "picture.svg"
+    assert _lines(cli, "lineage", name, "--svg", str(picture)) == [f"wrote {picture}"]
+    assert DUMP_SHA1 in picture.read_text()
     trials = [
         len([line for line in _lines(cli, "lineage", *more) if "finetune" in line])
         for more in ((), ("--all",))
@@ -143,7 +142,7 @@ def test_path_needs_no_store_option(cli: Cli, made: Made, monkeypatch: Any) -> N
         (("lineage", "nothing-so"), 1, "'nothing-so'"),
         (("lineage", "evaluate.cola:nothing"), 1, "metrics.dev"),
         (("lineage", "--upstream", "--downstream"), 2, "--upstream"),
-        (("lineage", "--json", "--dot"), 2, "--json"),
+        (("lineage", "--json", "--mermaid"), 2, "--json"),
         (("trace", "mine/build-tokens:x"), 2, "SHARD:ROW"),
         (("trace", "mine/tabulate:0"), 1, "made.txt"),
         (("diff", RUN_ID, "mine/tabulate"), 1, "mine/tabulate"),
@@ -223,12 +222,12 @@ def test_checksum_of_a_list_is_not_called_verified(
     dump = raw_file("wiki.xml.bz2", trusted_checksum_file="/raw/sha256sums.txt")
     spec = {"environment": {"numpy": "2.0.0"}}
     made = put(store, "build-documents", raw=[dump], cache_key_inputs=spec).artifact_id
-    page = tmp_path / "page.html"
-    assert _lines(cli, "lineage", made, "--html", str(page))
+    picture = tmp_path / "picture.svg"
+    assert _lines(cli, "lineage", made, "--svg", str(picture))
     shown = {
         "believed": "\n".join(_lines(cli, "show", made)),
         ", from a list of checksums)": "\n".join(_lines(cli, "lineage", made)),
-        "2.0 kB, believed": page.read_text("utf-8"),
+        "2.0 kB, believed": picture.read_text("utf-8"),
     }
     for note, text in shown.items():
         assert note in text
