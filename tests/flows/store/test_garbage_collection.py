@@ -155,7 +155,6 @@ def test_stale_records_and_temporary_files_are_deleted(store: ArtifactStore) -> 
         "words": [[]],
     }.items():
         store.backend.replace(f"{folder}/{name}.json", dump_json({"locations": locations}))
-        store.backend.replace(f"{folder}/{name}.blobs", b"x")
     others = {
         f"{folder}/damaged.json",
         f"{folder}/x.json.0123456789ab.partial",
@@ -173,8 +172,7 @@ def test_stale_records_and_temporary_files_are_deleted(store: ArtifactStore) -> 
     assert f"{folder}/words.json" not in paths(find(store, grace_hours=24))
     set_times(store, 0.0)
     report = collect(store, grace_hours=24)
-    stale = ("part", "none", "words")
-    items = {f"{folder}/{name}.{suffix}" for name in stale for suffix in ("json", "blobs")}
+    items = {f"{folder}/{name}.json" for name in ("part", "none", "words")}
     assert paths(report) == items | others
     assert not paths(report) & set(store.backend.stat(""))
     assert exists(store, manifest)
