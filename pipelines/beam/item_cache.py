@@ -13,7 +13,6 @@ corrupt file or record is processed again. An item is atomic: an unfinished one 
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import json
 import logging
@@ -32,6 +31,7 @@ from pipelines.beam.shard_work import Blob, ShardFn, WorkItem, WorkResult
 from pipelines.counters import Counters
 from pipelines.io.file_systems import file_system, open_stream, protocols_of
 from pipelines.io.files import add_path_to_errors, is_physical_name, physical_name
+from pipelines.io.local_files import CANNOT_LINK
 from schemas.errors import ConfigError
 from schemas.json_files import dump_json
 from schemas.manifest import FileEntry, RelativePath, Reuse
@@ -46,7 +46,6 @@ MIN_REMOTE_SECONDS = 0.25
 """CPU seconds from which on an item is recorded in an object store, where restoring it takes half a
 dozen requests."""
 
-_CANNOT_LINK = frozenset({errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS})
 _log = logging.getLogger(__name__)
 
 
@@ -278,7 +277,7 @@ def _link_or_copy(fs: Any, source: str, target: str) -> None:
     try:
         os.link(source, target)
     except OSError as error:
-        if error.errno not in _CANNOT_LINK:
+        if error.errno not in CANNOT_LINK:
             raise
         with _partial_file(target) as partial:
             shutil.copyfile(source, partial)

@@ -270,10 +270,10 @@ def test_run_waits_for_collection(store: ArtifactStore, monkeypatch: pytest.Monk
     thread = threading.Thread(target=start_run)
     with CollectionLock(store):
         thread.start()
-        assert waiting.wait(30)
+        assert waiting.wait(300)
         assert not started.is_set()
         assert activity.live_runs(store) == []
-    thread.join(30)
+    thread.join(300)
     assert started.is_set()
 
 
@@ -290,10 +290,10 @@ def test_patient_collection_waits_for_run(
     )
     with ActiveRun(store, RUN):
         thread.start()
-        assert waiting.wait(30)
+        assert waiting.wait(300)
         with ActiveRun(store, "another"):  # it does not wait for a collection that waits
             assert exists(store, unused)
-    thread.join(30)
+    thread.join(300)
     assert [paths(report) for report in reports] == [{unused.artifact_path}]
 
 
