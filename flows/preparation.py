@@ -20,7 +20,6 @@ from flows.run.run_recorder import RunRecorder
 from flows.run.step_execution import is_transient
 from flows.store.runs import RunRecord, mark_crashed_runs, read_run, runs_without_report
 from flows.trackers import TrackerListener
-from pipelines.io.temporary_folders import remove_abandoned_folders
 from schemas.recipe import Recipe
 
 _LOGGER = logging.getLogger(__name__)
@@ -104,12 +103,11 @@ def _log_retry(state: tenacity.RetryCallState) -> None:
 
 
 def clean_up_killed_runs(recipe: Recipe) -> list[RunRecord]:
-    """Delete temporary folders of processes that were killed, and mark their runs as crashed.
+    """Mark the runs of killed processes as crashed.
 
     Returns:
         The records of these runs; their reports are written.
     """
-    remove_abandoned_folders()
     store = find_store(recipe.store)
     if store is None:
         return []
