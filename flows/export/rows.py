@@ -44,7 +44,7 @@ def write_split(
         if rows != entry.rows:
             raise ArtifactCorruptError(
                 f"{shard.url}: expected {entry.rows:,} rows of {entry.path}, got {rows:,}. Run "
-                f"`bertloom verify --rows {source.artifact_id}`."
+                f"`bertloom verify {source.artifact_id}`."
             )
 
 

@@ -23,15 +23,6 @@ MISSING = "missing from the store"
 _MAX_FILES = 5
 """Number of raw files of an artifact that are shown one by one if it has many."""
 
-_PLURALS = {
-    "trial": "trainings",
-    "evaluation": "evaluations",
-    "examples": "sets of examples",
-    "instances": "sets",
-    "checkpoint": "phases",
-}
-"""Plural nouns for the artifacts of a stage, by output type."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Node:
@@ -39,9 +30,9 @@ class Node:
 
     Attributes:
         id: Id of the artifact, `sha256:...` of a file, or a name of the group.
-        members: Members of a group: trials that no evaluation reports, raw files, or artifacts of
-            one stage. None for artifacts and files.
-        stage: Stage of the artifact, or of a group of trials or artifacts.
+        members: Members of a group: trials that no evaluation reports, or raw files. None for
+            artifacts and files.
+        stage: Stage of the artifact, or of a group of trials.
         title: Label of the stage such as `build-tokens`, or the name of the file.
         detail: Contents in a few words: `432,409 tokens`, `276.0 kB, verified sha1`.
         manifest: None for files, groups and missing artifacts.
@@ -54,7 +45,7 @@ class Node:
     kind: Literal["artifact", "file", "group"]
     title: str
     detail: str
-    members: Literal["trials", "files", "stage"] | None = None
+    members: Literal["trials", "files"] | None = None
     stage: str = ""
     manifest: Manifest | None = None
     raw_input: RawInput | None = None
@@ -289,30 +280,9 @@ def collapsed(graph: LineageGraph, *, keep: Collection[str]) -> LineageGraph:
         if outputs or len(nodes) > 1
     ]
     groups += [
-        (_files_group(_group_id(nodes), nodes, title="and {} more files"), nodes)
+        (_files_group(nodes), nodes)
         for nodes in (nodes[_MAX_FILES:] for nodes in files.values())
         if len(nodes) > 1
-    ]
-    return _merged(graph, groups)
-
-
-def overview(graph: LineageGraph) -> LineageGraph:
-    """Return a graph with one node for the artifacts of a stage, and one for many raw files."""
-    artifacts: dict[str, list[Node]] = defaultdict(list)
-    for node in graph.nodes.values():
-        if node.manifest is not None or node.members == "trials":
-            artifacts[node.stage].append(node)
-    groups = [(_stage_group(nodes), nodes) for nodes in artifacts.values() if len(nodes) > 1]
-    group_of = {node.id: group.id for group, nodes in groups for node in nodes}
-    files: dict[str, list[Node]] = defaultdict(list)
-    for key, node in graph.nodes.items():
-        outputs = {group_of.get(output, output) for output in graph.downstream(key)}
-        if len(outputs) == 1 and (node.kind == "file" or node.members == "files"):
-            files[outputs.pop()].append(node)
-    groups += [
-        (_files_group(f"files of {output}", nodes, title="{} files"), nodes)
-        for output, nodes in files.items()
-        if len(nodes) >= _MAX_FILES
     ]
     return _merged(graph, groups)
 
@@ -359,29 +329,14 @@ def _trials_group(nodes: Sequence[Node]) -> Node:
     )
 
 
-def _files_group(group_id: str, nodes: Sequence[Node], *, title: str) -> Node:
-    """Return the node of raw files and groups of raw files; `title` has a place for the count."""
-    count, size = sum(node.count for node in nodes), sum(node.size for node in nodes)
+def _files_group(nodes: Sequence[Node]) -> Node:
+    size = sum(node.size for node in nodes)
     return Node(
-        id=group_id,
+        id=_group_id(nodes),
         kind="group",
-        title=title.format(f"{count:,}"),
+        title=f"and {len(nodes):,} more files",
         detail=format_bytes(size),
         members="files",
-        count=count,
+        count=len(nodes),
         size=size,
-    )
-
-
-def _stage_group(nodes: Sequence[Node]) -> Node:
-    stage, count = nodes[0].stage, sum(node.count for node in nodes)
-    noun = _PLURALS.get(get_stage(stage).output_type, "artifacts")
-    return Node(
-        id=f"artifacts of {stage}",
-        kind="group",
-        title=stage,
-        detail=f"{count:,} {noun}",
-        members="stage",
-        stage=stage,
-        count=count,
     )

@@ -1,4 +1,4 @@
-"""Lineage as text: a tree for the terminal, JSON, DOT and Mermaid."""
+"""Lineage as text: a tree for the terminal, JSON and Mermaid."""
 
 from __future__ import annotations
 
@@ -86,24 +86,7 @@ def _node_json(node: Node) -> dict[str, Any]:
     return fields | node.facts
 
 
-_DOT_SHAPES = {"artifact": "box", "file": "note", "group": "box3d"}
 _MERMAID_SHAPES = {"artifact": '["{}"]', "file": '[("{}")]', "group": '[["{}"]]'}
-
-
-def dot_text(graph: LineageGraph) -> str:
-    """Return the graph for Graphviz: `dot -Tsvg`."""
-    names = _names(graph)
-    lines = ["digraph lineage {", "  rankdir=LR;", '  node [fontname="sans-serif"];']
-    for key, node in graph.nodes.items():
-        text = "\\n".join(map(_escape_dot, label(node)))
-        style = ", penwidth=2" if key == graph.focus else ""
-        lines.append(f'  {names[key]} [shape={_DOT_SHAPES[node.kind]}, label="{text}"{style}];')
-    lines += [f"  {names[source]} -> {names[target]};" for source, target, _ in graph.edges()]
-    return "\n".join([*lines, "}"])
-
-
-def _escape_dot(text: str) -> str:
-    return one_line(text).replace("\\", "\\\\").replace('"', '\\"')
 
 
 def mermaid_text(graph: LineageGraph) -> str:

@@ -17,7 +17,6 @@ from flows.report.contamination import read_contamination
 from flows.report.corpus import Corpus, read_corpus
 from flows.report.figures import Figure, try_draw
 from flows.report.headline import run_headline
-from flows.report.lineage import read_lineage
 from flows.report.records import Texts, read_texts
 from flows.report.results import Results, read_results
 from flows.report.run_steps import collect_warnings, read_steps, run_seconds
@@ -94,7 +93,6 @@ def report_page(store: ArtifactStore, record: RunRecord, *, text: bool = True) -
         results=results,
         warnings=collect_warnings(steps.built),
         chart=_first_chart(results, curves, corpus),
-        lineage=read_lineage(store, steps),
         recipe_text=_recipe_text(record.recipe),
     )
 

@@ -15,10 +15,9 @@ import pytest
 from support.cli_runner import Cli
 from support.evaluation_builder import TASKS, evaluations, written
 from support.fake_stages import FakeStages
-from support.lineage_builder import put, raw_file
+from support.lineage_builder import put
 from support.report_builder import Written
 
-from flows.lineage.graph import overview, upstream_graph
 from flows.report.page import report_page, section, write_report
 from flows.report.records import Texts, read_texts
 from flows.report.result_charts import overview_figure
@@ -109,7 +108,7 @@ def test_page_has_all_sections_of_a_run(run: Run) -> None:
     texts = page.sections
     assert list(texts) == [
         "summary", "corpus", "documents", "instances", "dropped", "pretraining", "tasks",
-        "steps", "lineage", "environment", "configuration",
+        "steps", "environment", "configuration",
     ]  # fmt: skip
     manifests = {step.label: store.read_manifest(step.manifest) for step in record.steps}
     for manifest in manifests.values():
@@ -182,7 +181,7 @@ def test_runs_without_tasks_start_with_their_corpus_or_curves(run: Run) -> None:
     tokens = Written(store, record).manifest("build-tokens").counters["tokens"]
     assert f"{tokens:,} tokens" in heading(text)
     assert list(page.sections) == [
-        "summary", "corpus", "documents", "instances", "dropped", "steps", "lineage",
+        "summary", "corpus", "documents", "instances", "dropped", "steps",
         "environment", "configuration",
     ]  # fmt: skip
     assert not {"#pretraining", "#tasks"} & set(page.links)
@@ -226,24 +225,7 @@ def test_page_loads_nothing_and_links_have_targets(run: Run) -> None:
     assert "default-src 'none'" in text
     assert "@import" not in text
     assert "url(" not in re.sub(r"url\(#[\w-]+\)", "", text)
-    tokens = Written(*run).manifest("build-tokens")
-    assert f"artifact-{tokens.artifact_id}" in targets  # from the box of the lineage
-    assert "step-finetune-cola" in targets
     assert len(text) < 400_000
-
-
-def test_overview_of_lineage_counts_artifacts_and_files(run: Run, tmp_path: Path) -> None:
-    text = report_page(*run)
-    begin = text.index('class="scroll graph short"')
-    picture = html.unescape(text[begin : text.index("</svg>", begin)])
-    for words in ("build-tokens", "2 phases", "7 trainings", "2 evaluations"):
-        assert f">{words}</text>" in picture
-    store = ArtifactStore(str(tmp_path / "other"))
-    raw = [raw_file(f"part-{number}.bz2") for number in range(41)]
-    small = overview(upstream_graph([put(store, "build-documents", raw=raw)], store=store))
-    [files] = [node for node in small.nodes.values() if node.kind == "group"]
-    assert (files.members, files.title, files.detail) == ("files", "41 files", "82.0 kB")
-    assert len(small.nodes) == 2
 
 
 def test_texts_are_next_to_their_source_unless_omitted(run: Run) -> None:
