@@ -61,7 +61,9 @@ class TrackerListener:
         """Start to follow a step, or let its end be sent; wait for all at the end of the run."""
         match event:
             case StepStarted(step=step) if step.stage.name in _STAGES:
-                self._followers[step.label] = [CurveFollower(t, event) for t in self._trackers]
+                self._followers[step.label] = [
+                    CurveFollower(tracker, event, after=self._ended) for tracker in self._trackers
+                ]
             case StepFinished(step=step):
                 self._end(step.label, event.result.manifest)
             case StepFailed(step=step):
@@ -83,8 +85,10 @@ class TrackerListener:
 class CurveFollower:
     """Thread that reads the curve of one step and sends it to one tracker."""
 
-    def __init__(self, tracker: Tracker, event: StepStarted) -> None:
-        """Start the thread."""
+    def __init__(
+        self, tracker: Tracker, event: StepStarted, *, after: Sequence[CurveFollower] = ()
+    ) -> None:
+        """Start the thread. It first waits for those `after` that follow an earlier try."""
         self._tracker, self._event = tracker, event
         folder = local_folder(event.work_folder) if event.work_folder else None
         self._files = [folder / name for name in _CURVES] if folder is not None else []
@@ -92,6 +96,7 @@ class CurveFollower:
         self._manifest: Manifest | None = None
         self._is_ended, self._error = threading.Event(), ""
         self._name = f"{event.step.label}: {tracker.__name__}"
+        self._earlier = [follower._thread for follower in after if follower._name == self._name]
         self._thread = threading.Thread(target=self._follow, name=self._name, daemon=True)
         self._thread.start()
 
@@ -110,6 +115,8 @@ class CurveFollower:
     def _follow(self) -> None:
         run: TrackerRun | None = None
         is_last = False
+        for thread in self._earlier:
+            thread.join()
         while not is_last:
             is_last = self._is_ended.wait(_READ_SECONDS)
             try:

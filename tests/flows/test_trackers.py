@@ -64,8 +64,12 @@ class Training:
         url = "https://me:secret@models.example/bert"
         config = self.step.config.model_copy(update={"init_checkpoint": url})
         object.__setattr__(self.step, "config", config)
-        self.inputs, self.listener = {"instances": artifact()}, listener
-        listener.on_event(StepStarted(self.run, self.step, self.inputs, KEY, str(folder)))
+        self.folder, self.inputs, self.listener = folder, {"instances": artifact()}, listener
+        self.start()
+
+    def start(self) -> None:
+        folder = str(self.folder)
+        self.listener.on_event(StepStarted(self.run, self.step, self.inputs, KEY, folder))
 
     def finish(self) -> None:
         result = StepResult(self.step.label, artifact(), was_cached=False, seconds=1)
@@ -200,6 +204,25 @@ def test_step_does_not_wait_for_tracker_and_end_of_run_does(
     training.end_run()
     assert (blocked.steps, blocked.ends) == ([10, 20, 20], [True])
     assert caplog.records == []
+
+
+def test_retried_step_is_sent_after_its_failed_try(tmp_path: Path) -> None:
+    blocked = BlockedTracker()
+    ends_at_open: list[list[bool]] = []
+
+    def open_run(_event: StepStarted) -> BlockedTracker:
+        ends_at_open.append(list(blocked.ends))
+        return blocked
+
+    write(tmp_path, LINES[:1])
+    training = Training(tmp_path, TrackerListener([open_run]))
+    training.fail()
+    training.start()
+    blocked.released.set()
+    training.finish()
+    training.end_run()
+    assert ends_at_open == [[], [False]]
+    assert blocked.ends == [False, True]
 
 
 def test_end_of_run_waits_once_for_all_trackers_that_do_not_answer(
