@@ -82,7 +82,7 @@ def finetune(
     name: Annotated[str, typer.Option(help="Recipe name. Default: finetune-TASK.")] = "",
     overrides: options.Overrides = None,
     store: options.Store = None,
-    engine: options.Engine = "prefect",
+    engine: options.Engine = "auto",
     dry_run: options.DryRun = False,
     show_recipe: Annotated[
         bool, typer.Option("--show-recipe", help="Print the recipe of these options, and exit.")
@@ -126,7 +126,9 @@ def finetune(
         print_plan(loaded)
     else:
         started = time.monotonic()
-        results = run_recipe(loaded, listeners=[StepPrinter()], engine=engine)
+        printer = StepPrinter()
+        with printer.replace_printed_error():
+            results = run_recipe(loaded, listeners=[printer], engine=engine)
         print_results(loaded, results, seconds=time.monotonic() - started)
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 
-from flows.report.index import write_index
+from flows.report.index import write_headline, write_index
 from flows.report.page import write_report
+from flows.report.run_steps import read_steps
 from flows.run.events import Event, RunFinished
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunRecord, read_run
@@ -39,7 +40,8 @@ def write_run_report(store: ArtifactStore, record: RunRecord, *, is_newest: bool
     """
     try:
         url = write_report(store, record, is_newest=is_newest)
-        write_index(store, refresh=[record.run_id])
+        write_headline(store, record, read_steps(store, record))
+        write_index(store)
     except Exception as error:
         _LOGGER.warning("the report of run %s was not written: %r", record.run_id, error)
         _LOGGER.debug("traceback of the report", exc_info=True)

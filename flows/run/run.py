@@ -55,7 +55,7 @@ from pipelines.progress import progress_listener
 from pipelines.runners.job_context import Submission, SubmittedJob, job_name, submission_scope
 from pipelines.runners.local import close_pools
 from pipelines.runners.registry import get_runner
-from schemas.errors import ArtifactNotFoundError, RunnerError
+from schemas.errors import ArtifactNotFoundError, BertloomError, RunnerError
 from schemas.execution_configs import ExecutionConfig
 from schemas.manifest import Manifest
 from schemas.recipe import Recipe
@@ -132,7 +132,6 @@ class Run:
         self.stopping = threading.Event()
         """Set when the run was asked to stop: no other step starts."""
 
-        self.is_started = False
         self._machines = machines
         self._keys: dict[str, StepKey] = {}
         self._planned_keys = {step.label: step.cache_key for step in planned}
@@ -169,7 +168,6 @@ class Run:
 
     def __enter__(self) -> Self:
         self._register()
-        self.is_started = True
         self.emit(RunStarted(self))
         return self
 
@@ -258,9 +256,12 @@ class Run:
 
         Between a claim and the execution, Prefect takes time to start a task.
         """
-        with contextlib.suppress(Exception):  # `execute` meets the same error, and reports it
+        try:
             return step.label in self.cached or self._find(step) is not None or self._acquire(step)
-        return True
+        except (OSError, BertloomError) as error:
+            # `execute` meets the same error, and reports it.
+            _LOGGER.debug("%s was not claimed: %r", step.label, error)
+            return True
 
     def execute(self, step: Step) -> StepResult:
         """Take a step's artifact from the store, or build it; wait while another run builds it.

@@ -96,6 +96,8 @@ class RunRecord(ProcessIdentity):
     """Error by step label. "" is the run itself."""
 
     jobs: tuple[JobRecord, ...] = ()
+    headline: str = ""
+    """Most important result, which the report writes when the run has ended."""
 
     @property
     def recipe_name(self) -> str:

@@ -52,7 +52,7 @@ def task_runs(flow_run_id: str, *, ended: int = len(LABELS)) -> dict[str, Any]:
     from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
 
     chosen = FlowRunFilter(id=FlowRunFilterId(any_=[flow_run_id]))
-    deadline = time.monotonic() + 30  # the server records task runs asynchronously
+    deadline = time.monotonic() + 300  # the server records task runs asynchronously
     with get_client(sync_client=True) as client:
         while True:
             runs = client.read_task_runs(flow_run_filter=chosen)
@@ -81,7 +81,7 @@ def test_second_flow_run_has_cached_states(
     recipe: Recipe, fakes: FakeStages, tmp_path: Path
 ) -> None:
     lines: list[str] = []
-    first = run_recipe(recipe, log=lines.append)
+    first = run_recipe(recipe, log=lines.append, engine="prefect")
     assert [result.label for result in first] == LABELS
     assert fakes.calls == ["documents", "vocabulary", "tokens", "instances", "instances"]
     assert [line.split()[0] for line in lines if not line.startswith(" ")] == LABELS
@@ -102,7 +102,7 @@ def test_second_flow_run_has_cached_states(
         shown["run-fake"].data
     )
 
-    second = run_recipe(recipe, log=lines.append)
+    second = run_recipe(recipe, log=lines.append, engine="prefect")
     assert fakes.calls == []
     assert [result.manifest for result in second] == [result.manifest for result in first]
     assert all(result.was_cached for result in second)
@@ -129,7 +129,7 @@ def test_user_error_is_not_retried_and_is_state_message(recipe: Recipe, fakes: F
         logger.addHandler(handler)
     try:
         with pytest.raises(VocabularyError):
-            run_recipe(recipe, log=lines.append)
+            run_recipe(recipe, log=lines.append, engine="prefect")
     finally:
         for logger in loggers:
             logger.removeHandler(handler)
@@ -155,11 +155,9 @@ def test_user_error_is_not_retried_and_is_state_message(recipe: Recipe, fakes: F
 def test_transient_error_is_retried(
     recipe: Recipe, fakes: FakeStages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from flows.prefect_flows import execute_step
-
-    monkeypatch.setattr(execute_step, "retry_delay_seconds", [0, 0])
+    monkeypatch.setattr("flows.prefect_flows.RETRY_DELAYS", (0, 0))
     fakes.module.FAULTS["tokens"] = [ConnectionResetError("reset")]
-    run_recipe(recipe, log=lambda line: None)
+    run_recipe(recipe, log=lambda line: None, engine="prefect")
     assert fakes.calls.count("tokens") == 2
 
 
@@ -169,11 +167,11 @@ def test_concurrent_steps_wait_for_their_inputs(recipe: Recipe, fakes: FakeStage
     recipe = recipe.model_copy(update={"execution": execution})
     fakes.module.FAULTS["instances"] = [ZeroDivisionError()]
     with pytest.raises(ZeroDivisionError):
-        run_recipe(recipe, log=lambda line: None)
+        run_recipe(recipe, log=lambda line: None, engine="prefect")
     record = record_of(recipe)
     assert len(record["failures"]) == 1
     assert len(record["steps"]) == 4
-    results = run_recipe(recipe, log=lambda line: None)
+    results = run_recipe(recipe, log=lambda line: None, engine="prefect")
     assert [result.label for result in results] == LABELS
     assert sum(not result.was_cached for result in results) == 1
     runs = task_runs(record_of(recipe)["flow_run_id"])
@@ -189,7 +187,7 @@ def test_interrupt_stops_trainings_of_other_threads(
 
     def train(*_: Any, **__: Any) -> None:
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-        results.append(stopped.wait(5))
+        results.append(stopped.wait(300))
         raise RuntimeError("stopped")
 
     monkeypatch.setattr(fakes.module, "documents", train)
@@ -198,7 +196,7 @@ def test_interrupt_stops_trainings_of_other_threads(
     execution = recipe.execution.model_copy(update={"max_parallel_steps": 2})
     recipe = recipe.model_copy(update={"execution": execution, "build_examples": examples})
     with pytest.raises(KeyboardInterrupt):
-        run_recipe(recipe, log=lambda line: None)
+        run_recipe(recipe, log=lambda line: None, engine="prefect")
     assert results == [True]
     assert record_of(recipe)["state"] == "interrupted"
 

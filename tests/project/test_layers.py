@@ -50,7 +50,6 @@ ORDER = {
         "export lineage",
         "artifact_markdown model_loading report",
         "bert",
-        "prefect_server prefect_server_process",
         "preparation prefect_artifacts",
         "prefect_flows",
         "running",

@@ -303,7 +303,7 @@ def test_one_of_concurrent_processes_creates_each_file(tmp_path: Path) -> None:
         process.start()
     created = dict(results.get(timeout=120) for _ in processes)
     for process in processes:
-        process.join(60)
+        process.join(300)
         assert process.exitcode == 0
     for number in range(FILES):
         [winner] = [name for name in names if created[name][number]]
