@@ -215,8 +215,8 @@ def _group(kind: str, column: str, files: Sequence[Path], source: dict[str, Any]
     ratio = sum(text_bytes for _, text_bytes in samples) / sum(map(_size, opened))
     text_bytes = int(ratio * sum(map(_size, files)))
     part_bytes = min(max(text_bytes // _MAX_PARTS, _MIN_PART_BYTES), _MAX_PART_BYTES)
-    row_bytes = sum(map(_utf8_size, texts)) // len(texts) if column else part_bytes
-    documents = text_bytes // max(1, min(_DOCUMENT_BYTES.get(kind, part_bytes), row_bytes))
+    row_bytes = sum(map(_utf8_size, texts)) // len(texts) + 1 if column else part_bytes
+    documents = text_bytes // _DOCUMENT_BYTES.get(kind, min(part_bytes, row_bytes))
     are_books = 2 * sum(_GUTENBERG.search(text) is not None for text in texts) > len(texts)
     if kind == "dump":  # a truncated download still has enough pages for a model; the run warns
         source |= {"kind": "wikipedia", "on_corrupt": "keep-whole-pages"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import io
 import json
 import random
 import re
@@ -142,6 +143,17 @@ def test_dumps_and_archives_are_read(tmp_path: Path) -> None:
     scan = scan_folder(tmp_path / "one")
     assert len(scan.sample) > 10_000
     assert scan.groups[0].source["on_corrupt"] == "keep-whole-pages"
+
+
+def test_documents_of_archive_are_books(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "books.tar", "w") as archive:
+        for number in range(20):
+            member = tarfile.TarInfo(f"{number}.txt")
+            member.size = 500_000
+            archive.addfile(member, io.BytesIO(ENGLISH.encode() * 3_000))
+    scan = scan_folder(tmp_path)
+    assert scan.documents == pytest.approx(20, abs=1)
+    assert held_out_fraction(scan) == 0.3
 
 
 @pytest.mark.parametrize(
