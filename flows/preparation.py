@@ -64,9 +64,8 @@ def prepare_run(
         start_server()  # it needs seconds, in which the run is planned
     check_environment(recipe, list(graph))
     check_sample(list(graph))
-    planned = _retry_transient_errors(
-        plan_steps, recipe, graph, store=find_store(recipe.store), rebuild=rebuild
-    )
+    store = find_store(recipe.store)
+    planned = _retry_transient_errors(plan_steps, recipe, graph, store=store, rebuild=rebuild)
     cached = {step.label for step in planned if step.state == "cached"}
     _retry_transient_errors(check_inputs, [step for step in graph if step.label not in cached])
     own = (RunRecorder(), CardListener(), TrackerListener())
@@ -80,6 +79,7 @@ def prepare_run(
         engine=engine,
         planned=planned,
         machines=coordinator,
+        store=store,
     )
 
 

@@ -7,11 +7,9 @@ runs are cached in `reports/index.json`, so that only records of later runs are 
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 from pydantic import BaseModel, ConfigDict
 
-from flows.report.page import INDEX_PAGE, render
+from flows.report.rendering import INDEX_PAGE, render
 from flows.report.results import read_tables
 from flows.report.run_steps import Steps, read_steps, run_seconds
 from flows.report.run_summary import find_headline
@@ -57,12 +55,12 @@ class RunRow(BaseModel):
         return self.state in ("completed", "failed", "crashed")
 
 
-def write_index(store: ArtifactStore, *, refresh: Collection[str] = ()) -> str:
+def write_index(store: ArtifactStore, *, own: tuple[RunRecord, Steps] | None = None) -> str:
     """Write the index of all runs.
 
     Args:
         store: Store of the runs.
-        refresh: Ids of finished runs to read again.
+        own: Record and steps of the run that writes it, which are not read again.
 
     Returns:
         URL of the page.
@@ -72,7 +70,7 @@ def write_index(store: ArtifactStore, *, refresh: Collection[str] = ()) -> str:
     """
     for _ in range(_MAX_TRIES):
         before = store.backend.read_if_exists(INDEX_PAGE)
-        rows = read_rows(store, refresh=refresh)
+        rows = read_rows(store, own=own)
         final = {row.run_id: row.model_dump(mode="json") for row in rows if row.is_final}
         store.backend.replace(_CACHE, dump_json({"rows": final}))
         page = render("index.html.j2", runs=rows, store=store.root).encode()
@@ -84,13 +82,15 @@ def write_index(store: ArtifactStore, *, refresh: Collection[str] = ()) -> str:
     )
 
 
-def read_rows(store: ArtifactStore, *, refresh: Collection[str] = ()) -> list[RunRow]:
-    """Return a row for every run with a record, newest first."""
+def read_rows(store: ArtifactStore, *, own: tuple[RunRecord, Steps] | None = None) -> list[RunRow]:
+    """Return a row for every run with a record, newest first; see `write_index`."""
     ids = run_ids(store)
-    cached = {run_id: row for run_id, row in _read_cache(store).items() if run_id not in refresh}
+    cached = _read_cache(store)
+    if own is not None:
+        cached[own[0].run_id] = _make_row(store, *own)
     others = [run_id for run_id in ids if run_id not in cached]
     read = {
-        run_id: _read_row(store, record)
+        run_id: _make_row(store, record, read_steps(store, record))
         if isinstance(record, RunRecord)
         else RunRow(run_id=run_id, state="corrupt", engine="", failures=(str(record),))
         for run_id, record in (list_runs(store, others) if others else {}).items()
@@ -99,7 +99,7 @@ def read_rows(store: ArtifactStore, *, refresh: Collection[str] = ()) -> list[Ru
     return [
         row.model_copy(update={"has_page": report_path(run_id) in pages})
         for run_id in reversed(ids)
-        for row in [(cached | read)[run_id]]
+        if (row := (cached | read).get(run_id)) is not None  # deleted since the listing
     ]
 
 
@@ -113,8 +113,7 @@ def _read_cache(store: ArtifactStore) -> dict[str, RunRow]:
         return {}
 
 
-def _read_row(store: ArtifactStore, record: RunRecord) -> RunRow:
-    steps = read_steps(store, record)
+def _make_row(store: ArtifactStore, record: RunRecord, steps: Steps) -> RunRow:
     failures = (f"{label}: {text}" if label else text for label, text in record.failures.items())
     return RunRow(
         run_id=record.run_id,

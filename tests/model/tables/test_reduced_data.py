@@ -15,7 +15,7 @@ from support.finetuning_builder import sentiment, trial_config, trial_job, write
 import model.tabulate
 from flows.artifact_markdown import metric_rows
 from flows.nested_values import numeric_leaves
-from flows.report.page import section
+from flows.report.rendering import section
 from flows.report.results import show_results
 from flows.report.run_summary import RunSummary
 from flows.run.stages import get_stage
