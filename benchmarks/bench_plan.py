@@ -46,7 +46,7 @@ from pipelines.io.file_systems import file_system
 from pipelines.io.stage_inputs import InputFile
 from pipelines.runners.job_context import ErrorFiles
 from schemas.corpus_configs import DocumentsConfig, InstancesConfig, WikipediaSource
-from schemas.fingerprint import content_digest, logical_digest
+from schemas.fingerprint import content_digest
 from schemas.manifest import FileEntry, StageInput
 
 PROTOCOL, SPLIT_BYTES, STREAM_BYTES = "simulated", 32 << 20, 256 << 10
@@ -173,7 +173,6 @@ def _entries(count: int, *, passes: int = 1) -> tuple[FileEntry, ...]:
             size_bytes=size,
             sha256=hashlib.sha256(b"%d %d" % (number, turn)).hexdigest(),
             rows=rows,
-            rows_digest=f"{number:032x}",
         )
         for number in range(count)
         for turn in range(passes)
@@ -233,7 +232,6 @@ def measure(stage: str, *, files: int, splits: int, passes: int) -> Planned:
     made = _entries(files * splits, passes=passes if stage == "build-instances" else 1)
     before = time.process_time()
     content_digest(made)
-    logical_digest(made)
     return Planned(
         stage=stage,
         pieces=len(planned),

@@ -11,13 +11,13 @@ from flows.bert import recipe_steps
 from flows.formatting import align_columns
 from flows.lineage.resolve import resolve_name
 from flows.nested_values import numeric_leaves
-from flows.preparation import prepare_run
+from flows.preparation import clean_up_killed_runs, prepare_run
 from flows.recipes.loader import recipe_from
 from flows.run.cache_keys import describe_changes
 from flows.run.events import Listener
+from flows.run.executor import local_executor, run_steps
 from flows.run.graph import Step
 from flows.run.run import find_store
-from flows.running import execute_run
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunRecord, read_runs, run_ids
 from schemas.errors import ArtifactNotFoundError, BertloomError, ConfigError, InputError, raise_all
@@ -116,7 +116,12 @@ def reproduce(
     if (other := find_store(recipe.store)) and other.manifests(paths.values()):
         raise ConfigError(f"--into: {into} has the original artifacts. Name another store")
     raise_all(error for step in graph for error in _raw_file_errors(step, originals[step.label]))
-    results = execute_run(prepare_run(recipe, graph, listeners=listeners))
+    copy = find_store(recipe.store)
+    clean_up_killed_runs(recipe, store=copy)
+    run = prepare_run(recipe, graph, store=copy, listeners=listeners)
+    with run, local_executor(run) as submit:
+        run_steps(run, submit)
+    results = run.results()
     values = numeric_leaves(results[-1].manifest.statistics)
     return Reproduction(
         target=target,

@@ -252,8 +252,8 @@ def _decode_book(name: str, data: bytes, document: Mapping[str, Any]) -> RawText
 
 
 def _read_row(raw: RawInput, document: Mapping[str, Any]) -> RawText:
-    if raw.name.lower().endswith((".parquet", ".pq")) or is_archive(raw.name):
-        return RawText("", raw.name, "Rows of tables and lines of archives are not shown.")
+    if raw.name.lower().endswith((".parquet", ".pq")):
+        return RawText("", raw.name, "Rows of tables are not shown.")
     file = SourceFile(raw.uri, raw.name, raw.size_bytes, raw.sha256)
     start, end = document["byte_start"], document["byte_end"]
     if (start, end) != (0, raw.size_bytes):

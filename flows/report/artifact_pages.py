@@ -149,7 +149,7 @@ class _Pages:
             picture=graph_svg(graph, name="lineage", links=self._links(graph)),
             raw_files=manifest.raw_inputs[:_MAX_LISTED],
             outputs=[(item, summarize(item)) for item in outputs],
-            record_counts=[(manifest.stage, item) for item in record_counts(manifest.counters)],
+            record_counts=[(manifest.stage, item, "") for item in record_counts(manifest.counters)],
             counters=[(name, f"{value:,}") for name, value in manifest.counters.items()],
             statistics=[(k, _format_value(k, v)) for k, v in flatten(manifest.statistics).items()],
             files=manifest.files[:_MAX_LISTED],

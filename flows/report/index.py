@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict
 
+from flows.report.headline import find_headline
 from flows.report.rendering import INDEX_PAGE, render
 from flows.report.results import read_tables
 from flows.report.run_steps import Steps, read_steps, run_seconds
-from flows.report.run_summary import find_headline
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunRecord, list_runs, report_path, run_ids
 from schemas.errors import StoreError

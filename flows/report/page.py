@@ -7,11 +7,11 @@ from functools import partial
 from flows.report.contamination import read_contamination
 from flows.report.corpus import Corpus, read_corpus
 from flows.report.figure_cache import Figure, Panel, cached_figure
+from flows.report.headline import run_headline
 from flows.report.records import Texts, read_texts
 from flows.report.rendering import INDEX_PAGE, pages_folder, render, to_yaml, with_pages_in
 from flows.report.results import Results, read_results
 from flows.report.run_steps import Steps, collect_warnings, read_steps, run_seconds
-from flows.report.run_summary import summarize_run
 from flows.report.training_curves import curve_figure
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunRecord, report_path
@@ -88,7 +88,7 @@ def report_page(
         store=store.root,
         seconds=run_seconds(record),
         steps=steps,
-        summary=summarize_run(store, record, steps, tables=results.tables if results else None),
+        headline=run_headline(record, steps, results.tables if results else None),
         corpus=corpus,
         shows_text=shows_text,
         texts=read_texts(store, steps) if shows_text else Texts(),

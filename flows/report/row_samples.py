@@ -21,7 +21,7 @@ _MAX_ROWS, _MAX_LINES = 3, 20
 _MAX_CHARACTERS = 4_000
 """Characters of a row that are shown."""
 
-_MAX_SOURCE, _MAX_BEFORE = 2_400, 300
+_MAX_SOURCE, _MAX_BEFORE = 2_400, 150
 """Characters of a source text that are shown, and how many of them come before the row's own."""
 
 _MARGIN = 1_000
@@ -124,12 +124,13 @@ def _source(name: str, trace: DocumentTrace) -> SourceText:
     raw = trace.raw
     if raw is None or not raw.text:
         return SourceText(name, trace, "", raw.problem if raw is not None else "")
-    position = _find_words(raw.text, trace.text[0]) if trace.text else 0
+    lines = "\n".join(raw.text.splitlines())
+    position = _find_words(lines, trace.text[0]) if trace.text else 0
     start = position - _MAX_BEFORE if position > 2 * _MAX_BEFORE else 0
     first = max(0, start - _MARGIN)
-    text = redact(raw.text[first : start + _MAX_SOURCE + _MARGIN])
+    text = redact(lines[first : start + _MAX_SOURCE + _MARGIN])
     shown = text[start - first :][:_MAX_SOURCE]
-    hidden = {"before": start, "after": max(0, len(raw.text) - start - _MAX_SOURCE)}
+    hidden = {"before": start, "after": max(0, len(lines) - start - _MAX_SOURCE)}
     note = ", ".join(f"{number:,} characters {side}" for side, number in hidden.items() if number)
     return SourceText(name, trace, shown, note)
 

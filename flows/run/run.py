@@ -55,7 +55,7 @@ from pipelines.progress import progress_listener
 from pipelines.runners.job_context import Submission, SubmittedJob, job_name, submission_scope
 from pipelines.runners.local import close_pools
 from pipelines.runners.registry import get_runner
-from schemas.errors import ArtifactNotFoundError, RunnerError
+from schemas.errors import ArtifactNotFoundError, BertloomError, RunnerError
 from schemas.execution_configs import ExecutionConfig
 from schemas.manifest import Manifest
 from schemas.recipe import Recipe
@@ -141,7 +141,6 @@ class Run:
         self.has_report = False
         """True as soon as the report of the run is written."""
 
-        self.is_started = False
         self._machines, self._planned_store = machines, store
         self._keys: dict[str, StepKey] = {}
         self._planned_keys = {step.label: step.cache_key for step in planned}
@@ -162,6 +161,11 @@ class Run:
             self.store, self.run_id, log=lambda text: self.emit(RunMessage(self, text))
         )
 
+    @property
+    def newest_report(self) -> str:
+        """URL of the recipe's newest report, "" if this run did not write it."""
+        return self.store.url(f"reports/{self.recipe.name}.html") if self.has_report else ""
+
     def results(self) -> list[StepResult]:
         """Return the results of the finished steps, in the order of the recipe."""
         return [self.step_results[s.label] for s in self.steps if s.label in self.step_results]
@@ -178,7 +182,6 @@ class Run:
 
     def __enter__(self) -> Self:
         self._register()
-        self.is_started = True
         self.emit(RunStarted(self))
         return self
 
@@ -267,9 +270,12 @@ class Run:
 
         Between a claim and the execution, Prefect takes time to start a task.
         """
-        with contextlib.suppress(Exception):  # `execute` meets the same error, and reports it
+        try:
             return step.label in self.cached or self._find(step) is not None or self._acquire(step)
-        return True
+        except (OSError, BertloomError) as error:
+            # `execute` meets the same error, and reports it.
+            _LOGGER.debug("%s was not claimed: %r", step.label, error)
+            return True
 
     def execute(self, step: Step) -> StepResult:
         """Take a step's artifact from the store, or build it; wait while another run builds it.

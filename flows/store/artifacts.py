@@ -10,7 +10,7 @@ import logging
 import uuid
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from flows.store.artifact import Artifact
 from flows.store.backend import open_backend
@@ -34,10 +34,10 @@ from schemas.errors import (
 from schemas.json_files import dump_json, load_json
 from schemas.manifest import FileEntry, InputRef, Manifest
 
-_FORMAT = {"layout": 5, "digest": "sha256"}
+if TYPE_CHECKING:
+    from flows.store.runs import RunRecord
 
-CARD = "README.md"
-"""Name of the card in an artifact's folder."""
+_FORMAT = {"layout": 5, "digest": "sha256"}
 
 _CONFLICTS = "quarantine/conflicts"
 _MAX_SHOWN = 5
@@ -133,6 +133,9 @@ class ArtifactStore:
         """
         self.backend = open_backend(root)
         self._manifests: dict[str, Manifest] = {}
+        self.ended_runs: dict[str, RunRecord] = {}
+        """Records of runs that have ended, as far as `flows.store.runs` has read them."""
+
         self._other_stores: dict[str, ArtifactStore] = {}
         try:
             layout = load_json(self._read_format(create=create))

@@ -21,7 +21,7 @@ from flows.store.artifacts import ArtifactStore
 from flows.store.backend import FileInfo, StoreBackend
 from flows.store.gc_roots import StoreScan, group_by_folder, last_write, scan_store
 from flows.store.leases import read_lease
-from flows.store.work_items import blobs_path, finished_item, item_files
+from flows.store.work_items import blobs_path, item_files
 
 _FOLDER_KINDS = ("artifact", "attempt", "work", "run")
 _OUTDATED = ("quarantine", "probe", "machines")
@@ -204,7 +204,7 @@ def _old_files(backend: StoreBackend, scan: StoreScan) -> Iterator[Garbage]:
 
 
 def _work_items(backend: StoreBackend, scan: StoreScan) -> Iterator[Garbage]:
-    """Yield records whose files are gone, and records of parts of finished items."""
+    """Yield records whose files are gone."""
     retained = scan.reachable.keys() & scan.attempts.keys()
     existing = {path for location in retained for path in scan.attempts[location]}
     records = backend.stat("pieces")
@@ -216,7 +216,7 @@ def _work_items(backend: StoreBackend, scan: StoreScan) -> Iterator[Garbage]:
             existing.issuperset(names) and (names or is_recent)
             for names in item_files(backend, path)
         )
-        if not is_usable or finished_item(path) in records:
+        if not is_usable:
             for name in (path, blobs_path(path)):
                 if name in records:
                     yield Garbage.of("pieces", name, {name: records[name]})

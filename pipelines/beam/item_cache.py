@@ -3,14 +3,13 @@
 The cache of a stage is a folder `ROOT/pieces/STAGE/DIGEST`, where DIGEST covers configuration, code
 and environment of the stage:
 
-    AA/KEY.json                  record of an item: its counters, files and their locations
-    AA/KEY.blobs                 its blobs, if they cannot be computed from its files
-    AA/KEY.part-00000.json, ...  files of an unfinished item, from which another worker resumes it
+    AA/KEY.json     record of an item: its counters, files and their locations
+    AA/KEY.blobs    its blobs, if they cannot be computed from its files
 
 KEY is a digest of everything that determines the item's output; names and numbers of shards are not
 part of it. If one dump of ten changed, or a job was killed, the files of the other items are linked
 into the new artifact under their new names. Files are hashed before use: an item with a missing or
-corrupt file or record is processed again.
+corrupt file or record is processed again. An item is atomic: an unfinished one starts anew.
 """
 
 from __future__ import annotations
@@ -85,29 +84,9 @@ class CacheableShardFn(ShardFn, Protocol):
         del files, stored
         return []
 
-    def min_checkpoint_weight(self) -> int | None:
-        """Return the weight from which on an item has several files; None: it saves none early."""
-        return None
-
-    def resume(
-        self, item: Any, partial: WorkResult, checkpointer: ItemCheckpointer | None
-    ) -> WorkResult:
-        """Process the rest of an item.
-
-        Args:
-            item: Item to process.
-            partial: First files of the item with their blobs, and the counters and details that
-                were
-                saved with the last of them; empty for a new item.
-            checkpointer: Saves the result so far each time that a file is finished and another one
-                follows.
-        """
-        del partial, checkpointer
-        return self.process(item)
-
 
 class CacheRecord(BaseModel):
-    """A finished item, or one finished file of an item."""
+    """A finished item."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -223,32 +202,27 @@ class ItemCache:
             fs.pipe_file(target, data)
         return hashlib.sha256(data).hexdigest()
 
-    def read(self, name: str, *, check_remote: bool = False) -> CacheRecord | None:
-        """Return a record; None if it does not exist, is corrupt or belongs to another item.
-
-        Args:
-            name: Name of the record, such as the key of an item.
-            check_remote: Look for a record that did not exist at `setup`.
-        """
-        if not check_remote and self._known is not None and f"{name}.json" not in self._known:
+    def read(self, key: str) -> CacheRecord | None:
+        """Return the record of an item; None if it does not exist, is corrupt or misplaced."""
+        if self._known is not None and f"{key}.json" not in self._known:
             return None
-        data = self.read_file(f"{name}.json")
+        data = self.read_file(f"{key}.json")
         if data is None:
             return None
         try:
             record = CacheRecord.model_validate_json(data)
-            if record.name != self._record_name(name):
+            if record.name != self._record_name(key):
                 raise ValueError(f"it is the record of {record.name}")
             if any(len(paths) != len(record.files) for paths in record.locations):
                 raise ValueError("numbers of files and locations differ")
         except ValueError as error:  # pydantic's errors too
-            _log.warning("item %s: corrupt record, processing it again: %s", name, error)
+            _log.warning("item %s: corrupt record, processing it again: %s", key, error)
             return None
         return record
 
-    def _record_name(self, name: str) -> str:
+    def _record_name(self, key: str) -> str:
         stage, digest = self.folder.rstrip("/").rsplit("/", 2)[1:]
-        return f"{stage}/{digest}/{name}"
+        return f"{stage}/{digest}/{key}"
 
     def new_record(self, result: WorkResult, *, blob_sha256: str = "") -> CacheRecord:
         """Return the record of a result of this job."""
@@ -261,21 +235,15 @@ class ItemCache:
             blob_sha256=blob_sha256,
         )
 
-    def write(self, name: str, record: CacheRecord, files: list[FileEntry]) -> None:
-        """Write a record, with the locations of its files in this job's output folder."""
+    def write(self, key: str, record: CacheRecord, files: list[FileEntry]) -> None:
+        """Write the record of an item, with the locations of its files in this job's output."""
         own = tuple(self.location(entry.stored_name) for entry in files)
         locations = tuple(dict.fromkeys([own, *record.locations]))[:MAX_LOCATIONS]
-        own_name = {"name": self._record_name(name)}
+        own_name = {"name": self._record_name(key)}
         stored = record.model_copy(update={"locations": locations, **own_name})
-        self.write_file(f"{name}.json", dump_json(stored.model_dump(mode="json")))
+        self.write_file(f"{key}.json", dump_json(stored.model_dump(mode="json")))
         if self._known is not None:
-            self._known.add(f"{name}.json")
-
-    def delete(self, name: str) -> None:
-        """Delete a record if it is known to exist."""
-        if self._known is None or f"{name}.json" in self._known:
-            fs, _, folder, _ = self._paths()
-            _delete(fs, f"{folder}/{name[:2]}/{name}.json")
+            self._known.add(f"{key}.json")
 
     def restore(self, source: str, entry: FileEntry) -> FileEntry | None:
         """Link or copy a file of an earlier artifact into the output folder.
@@ -360,58 +328,6 @@ def _delete(fs: Any, path: str) -> None:
 
 
 @dataclass
-class ItemCheckpointer:
-    """Finished files of an unfinished item, which may take a day if it is one indivisible stream.
-
-    Each file has a record, with the counters of all files up to it. The record of the
-    finished item replaces them.
-    """
-
-    cache: ItemCache
-    key: str
-    """Key of the item."""
-
-    work: CacheableShardFn
-    item: WorkItem
-    check_remote: bool
-    """True: look for records in an object store."""
-
-    def restore(self) -> WorkResult:
-        """Return the result of earlier workers, with their files in the output folder."""
-        records: list[CacheRecord] = []
-        while record := self.cache.read(self._name(len(records)), check_remote=self.check_remote):
-            records.append(record)
-        result = WorkResult(self.item.number)
-        entries = self.work.rename_files([record.files[0] for record in records], self.item)
-        for number, (record, entry) in enumerate(zip(records, entries, strict=True)):
-            restored = (self.cache.restore(path, entry) for (path,) in record.locations)
-            file = next((file for file in restored if file is not None), None)
-            if file is None:
-                break
-            if (self.cache.location(file.stored_name),) not in record.locations:
-                self.cache.write(self._name(number), record, [file])
-            result.files.append(file)
-            result.counters, result.details = Counters(record.counters), record.details
-        if result.files:
-            result.blobs = self.work.load_blobs(result.files, b"")
-            _log.info("item %s: resuming after %d finished files", self.key, len(result.files))
-        return result
-
-    def save(self, result: WorkResult) -> None:
-        """Record the last file of a result, and the counters and details so far."""
-        record = self.cache.new_record(result).model_copy(update={"files": (result.files[-1],)})
-        self.cache.write(self._name(len(result.files) - 1), record, result.files[-1:])
-
-    def delete(self, number: int) -> None:
-        """Delete the records of the first `number` files."""
-        for part in range(number):
-            self.cache.delete(self._name(part))
-
-    def _name(self, number: int) -> str:
-        return f"{self.key}.part-{number:05d}"
-
-
-@dataclass
 class CachingShardFn:
     """Restores the items that an earlier job finished, and processes the others."""
 
@@ -426,27 +342,18 @@ class CachingShardFn:
 
     def process(self, item: Any) -> WorkResult:
         key = item_key(self.work.identity(item))
-        min_weight = self.work.min_checkpoint_weight()
-        checkpointer = None
-        if min_weight is not None:
-            is_long = item.weight >= min_weight
-            checkpointer = ItemCheckpointer(self.cache, key, self.work, item, check_remote=is_long)
         restored = self._restore(key, item)
         if restored is not None:
             result, record = restored
         else:
             start = time.process_time()
-            partial = checkpointer.restore() if checkpointer else WorkResult(item.number)
-            is_resumed = bool(partial.files)
-            result = self.work.resume(item, partial, checkpointer)
-            if not is_resumed and time.process_time() - start < self.min_seconds:
+            result = self.work.process(item)
+            if time.process_time() - start < self.min_seconds:
                 return result
             blobs = self.work.dump_blobs(result)
             blob_sha256 = self.cache.write_file(f"{key}.blobs", blobs) if blobs else ""
             record = self.cache.new_record(result, blob_sha256=blob_sha256)
         self.cache.write(key, record, result.files)
-        if checkpointer is not None:
-            checkpointer.delete(len(result.files) - 1)
         return result
 
     def is_nearly_cached(self, items: Sequence[WorkItem], *, max_bytes: int) -> bool:

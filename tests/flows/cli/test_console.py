@@ -126,7 +126,6 @@ sys.meta_path.insert(0, Interrupting())
         ("run", "sample", "--runner", "dask"),
         ("run", "sample", "--engine", "airflow"),
         ("plan", "sample", "--set", "no_equals"),
-        ("verify", "--sizes-only", "--rows"),
         ("trace", "no-row"),
         ("publish",),
     ],

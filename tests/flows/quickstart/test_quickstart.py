@@ -34,6 +34,8 @@ from flows.quickstart.recipe_proposal import (
 from flows.quickstart.vocab_size import choose_vocab_size
 from flows.recipes.json_schema import MODELINE, SCHEMA_FILE
 from flows.recipes.loader import load_recipe
+from flows.run.graph import StepGraph
+from flows.run.run import Run
 from flows.run.step_execution import StepResult
 from flows.sample import write_sample
 from flows.sample.dump import write_dump
@@ -423,7 +425,9 @@ def test_quickstart_ends_with_numbers_of_steps_and_wall_time(
     monkeypatch.setattr(quickstart, "held_out_prompts", lambda *_, **__: [])
     monkeypatch.setattr(quickstart, "open_filler", lambda *_, **__: None)
     recipe = Recipe.model_construct(name="mine", store=store.root)
-    quickstart._print_results(recipe, results, seconds=90.0)
+    run = Run(recipe, StepGraph(), store=store)
+    monkeypatch.setattr(run, "results", lambda: results)
+    quickstart._print_results(run, seconds=90.0)
     lines = capsys.readouterr().out.splitlines()
     assert "mine: 2 steps, 1 built, 1 cached, in 1 min 30 s" in lines
 

@@ -102,15 +102,13 @@ def test_page_has_all_sections_of_a_run(run: Run) -> None:
     page = Page(report_page(store, record))
     texts = page.sections
     assert list(texts) == [
-        "summary", "about", "corpus", "documents", "instances", "dropped", "pretraining", "tasks",
+        "summary", "corpus", "documents", "instances", "dropped", "pretraining", "tasks",
         "steps", "environment", "configuration",
     ]  # fmt: skip
     manifests = {step.label: store.read_manifest(step.manifest) for step in record.steps}
     for manifest in manifests.values():
         assert f"artifact-{manifest.artifact_id}" in page.ids
         assert manifest.artifact_id in texts["steps"]
-    assert f"{manifests['build-tokens'].counters['tokens']:,} tokens" in texts["about"]
-    assert "held-out perplexity of 12.18 after 80 updates over 80,000 tokens" in texts["about"]
     assert "finetune.cola 4 trials, matthews 42.0 to 51.0 4 built" in texts["steps"]
     assert "Tokens per sentence" in texts["corpus"]
     assert "first 64 60 40,000 2.500 12.18 40.0 70.0" in texts["pretraining"]
@@ -129,7 +127,7 @@ def test_top_of_page_has_headline_table_and_chart(run: Run) -> None:
     tables = read_tables(store, Written(store, record).manifest("tabulate"))
     text = report_page(store, record)
     assert heading(text) == tables.headline != ""
-    summary = text[text.index('<section id="summary">') : text.index('<section id="about">')]
+    summary = text[text.index('<section id="summary">') : text.index('<section id="corpus">')]
     cells = dict(re.findall(r'data-name="([^"]*)">([^<]*)<', summary))
     assert cells["pretrained"] == "46.0 ± 3.9"
     assert cells["from scratch"] == "6.0 ± 4.6"
@@ -178,14 +176,14 @@ def test_runs_without_tasks_start_with_their_corpus_or_curves(run: Run) -> None:
     tokens = Written(store, record).manifest("build-tokens").counters["tokens"]
     assert f"{tokens:,} tokens" in heading(text)
     assert list(page.sections) == [
-        "summary", "about", "corpus", "documents", "instances", "dropped", "steps",
+        "summary", "corpus", "documents", "instances", "dropped", "steps",
         "environment", "configuration",
     ]  # fmt: skip
     assert not {"#pretraining", "#tasks"} & set(page.links)
     assert any(name.startswith("top-tokens-") for name in page.ids)
     steps = [step for step in record.steps if step.label.startswith(("build", "pretrain"))]
     text = report_page(store, record.model_copy(update={"steps": tuple(steps), "planned": ()}))
-    assert "perplexity of 12.18" in heading(text)
+    assert "perplexity 12.18" in heading(text)
     assert any(name.startswith("top-curves-") for name in Page(text).ids)
     update = {"steps": (), "planned": (), "state": "interrupted"}
     empty = Page(report_page(store, record.model_copy(update=update)))

@@ -1,8 +1,7 @@
-"""The sources `books` and `bookcorpus`, on archives written here."""
+"""The source `books`, on archives written here."""
 
 from __future__ import annotations
 
-import bz2
 import gzip
 import json
 import stat
@@ -16,10 +15,10 @@ from support.archive_builder import tar_bytes, tar_entry, write_books
 
 from pipelines.counters import Counters, check_balance
 from pipelines.io.splits import RawDocument, Split
-from pipelines.sources import archives, bookcorpus, books
+from pipelines.sources import archives, books
 from pipelines.sources.archives import decompress_tar, list_members
-from schemas.corpus_configs import BookCorpusSource, BooksSource
-from schemas.errors import ConfigError, CorruptInputError, MissingInputError
+from schemas.corpus_configs import BooksSource
+from schemas.errors import MissingInputError
 
 PROSE = (
     "It was a bright cold morning when the three of them set out along the river bank, and "
@@ -39,7 +38,7 @@ def read_all(source: Any, config: Any) -> tuple[list[Split], list[RawDocument], 
     counters = Counters()
     splits = source.plan(config)
     documents = [raw for split in splits for raw in source.read(split, config, counters.count)]
-    for things in ("books", "book-words", "rows"):
+    for things in ("books", "book-words"):
         check_balance(counters, things, where="test")
     return splits, documents, counters
 
@@ -251,99 +250,3 @@ def test_nothing_to_read_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "picture.jpg").write_bytes(b"x")
     with pytest.raises(MissingInputError):
         books.plan(config_of(tmp_path))
-
-
-def corpus(path: Path, **options: Any) -> BookCorpusSource:
-    return BookCorpusSource(name="bc", paths=(str(path),), **options)
-
-
-LINES = [f"sentence number {number} did n't end ." for number in range(100)]
-
-
-@pytest.mark.parametrize("target_split_bytes", [1024, 1500, 1 << 20])
-@pytest.mark.parametrize("lines", [1, 7, 1000])
-def test_documents_of_lines_do_not_depend_on_splits(
-    tmp_path: Path, target_split_bytes: int, lines: int
-) -> None:
-    path = tmp_path / "p1.txt"
-    path.write_text("\n".join(LINES[:50]) + "\n\n  \n" + "\n".join(LINES[50:]))
-    config = corpus(path, target_split_bytes=target_split_bytes, lines_per_document=lines)
-    splits, documents, counters = read_all(bookcorpus, config)
-    assert len(splits) > 1 or target_split_bytes > 1500 or lines == 1000
-    assert [raw.paragraphs for raw in documents] == [
-        LINES[start : start + lines] for start in range(0, 100, lines)
-    ]
-    assert len({raw.document_id for raw in documents}) == len(documents)
-    assert documents[0].document_id == "bc:p1.txt:0"
-    stored = path.read_bytes()
-    for raw in documents:
-        assert stored[raw.byte_start : raw.byte_end].decode().split("\n")[0] == raw.paragraphs[0]
-    assert counters["rows-kept"] == 100
-    assert counters["rows-dropped-blank"] == 2
-
-
-def test_a_line_that_matches_begins_a_document(tmp_path: Path) -> None:
-    path = tmp_path / "p1.txt"
-    path.write_text("a .\nb .\nisbn : 1\nc .\nd .\ne .\nisbn : 2\n")
-    config = corpus(path, lines_per_document=3, document_start_pattern="^isbn")
-    _, documents, _ = read_all(bookcorpus, config)
-    assert [raw.paragraphs for raw in documents] == [
-        ["a .", "b ."],
-        ["isbn : 1", "c .", "d ."],
-        ["e ."],
-        ["isbn : 2"],
-    ]
-    with pytest.raises(ConfigError, match="document_start_pattern"):
-        bookcorpus.plan(corpus(path, document_start_pattern="("))
-
-
-@pytest.mark.parametrize("name", ["p1.txt.gz", "p1.txt.bz2", "all.tar.gz", "all.zip"])
-def test_compressed_and_archived_lines_give_the_same_documents(tmp_path: Path, name: str) -> None:
-    data = "\n".join(LINES).encode()
-    is_archive = name.startswith("all")
-    if is_archive:
-        write_books(tmp_path / name, {"in/p1.txt": data, "urls.list": b"x\n"})
-    else:
-        (tmp_path / name).write_bytes((gzip if name.endswith(".gz") else bz2).compress(data))
-    _, documents, counters = read_all(bookcorpus, corpus(tmp_path / name, lines_per_document=30))
-    assert [line for raw in documents for line in raw.paragraphs] == LINES
-    assert len(documents) == 4
-    assert documents[0].document_id == f"bc:{'in/p1.txt' if is_archive else name}:0"
-    assert counters["files-ignored-not-text"] == is_archive
-
-
-@pytest.mark.parametrize("suffix", [".zip", ".tar", ".tar.gz"])
-def test_lines_of_members_with_one_name_are_told_apart(tmp_path: Path, suffix: str) -> None:
-    data = "\n".join(LINES).encode()
-    for folder in ("a", "b"):
-        write_books(tmp_path / f"{folder}{suffix}", {"p1.txt": data, f"{folder}.TXT": data})
-    splits, documents, _ = read_all(bookcorpus, corpus(tmp_path, lines_per_document=100))
-    assert len(splits) == (2 if suffix == ".tar.gz" else 4)
-    made = {raw.document_id.removeprefix("bc:") for raw in documents}
-    assert made == {f"{x}{suffix}@0/p1.txt:0" for x in "ab"} | {f"{x}.TXT:0" for x in "ab"}
-
-
-@pytest.mark.parametrize("name", ["p1.txt", "p1.txt.gz", "all.zip"])
-def test_encoding_of_lines_is_decided_once_for_a_file(tmp_path: Path, name: str) -> None:
-    written = [
-        "the first line is ascii .",
-        "да .",
-        *(f"старик пошёл к реке {n} ." for n in range(99)),
-    ]
-    data = "\n".join(written).encode("koi8-r")
-    if name == "all.zip":
-        write_books(tmp_path / name, {"p1.txt": data})
-    else:
-        (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
-    config = corpus(tmp_path / name, lines_per_document=10, target_split_bytes=1024)
-    splits, documents, counters = read_all(bookcorpus, config)
-    assert len(splits) == 1
-    assert [line for raw in documents for line in raw.paragraphs] == written
-    assert counters["files-decoded-as-koi8-r"] == 1
-
-
-def test_compressed_lines_that_are_cut_off_are_an_error(tmp_path: Path) -> None:
-    path = tmp_path / "p1.txt.gz"
-    path.write_bytes(gzip.compress("\n".join(LINES).encode())[:-20])
-    with pytest.raises(CorruptInputError, match="no end"):
-        read_all(bookcorpus, corpus(path))
