@@ -27,7 +27,7 @@ def job_graph(*, has_grouping: bool) -> nx.DiGraph:
         "JOB",
         PlanFile("plan.ndjson", tuple),
         [],
-        work=CountWords(lowercase=True),
+        work=CountWords(lowercase=True, output="corpus"),
         errors=ErrorFiles("errors"),
         grouping=BucketReduce(find_duplicates_in_bucket) if has_grouping else None,
         urls={name: name for name in ("work", "groups", "progress")},

@@ -65,12 +65,13 @@ def summary_parts(
     )
     if rest := len(messages[MAX_MESSAGES:]):
         messages[MAX_MESSAGES:] = [f"... and {rest:,} more: see the report"]
+    notes: list[str | Table] = [_wrapped(messages), ""] if messages else []
     source = _find_evaluation(steps, tables) or steps.built[-1]
     return [
         f"\n{count_line(results, recipe=recipe, seconds=seconds)}\n",
         table(("step", "time", "contents"), _step_rows(results), right=(1,), wrap=False),
         "",
-        *([_wrapped(messages), ""] if messages else []),
+        *notes,
         f"lineage of {source.label}:",
         table(("", "", ""), _lineage_rows(source.manifest, store=store), wrap=False),
         "",

@@ -62,7 +62,7 @@ def report(
         "recipe": record.recipe_name,
         "state": record.state,
         "report": url,
-        "index": write_index(opened, own=(record, steps)),
+        "index": write_index(opened),
         "out": str(out.absolute()) if out is not None else None,
     }
     if out is not None:  # without the link to the page of all runs

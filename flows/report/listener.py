@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from flows.report.artifact_pages import write_artifact_pages
-from flows.report.index import write_index
+from flows.report.index import write_headline, write_index
 from flows.report.page import includes_text, write_report
 from flows.report.run_steps import read_steps
 from flows.run.events import Event, RunFinished
@@ -44,7 +44,8 @@ def write_run_report(store: ArtifactStore, record: RunRecord, *, is_newest: bool
         steps = read_steps(store, record)
         write_report(store, record, steps, is_newest=is_newest)
         is_written = True
-        write_index(store, own=(record, steps))
+        write_headline(store, record, steps)
+        write_index(store)
         manifests = [built.manifest for built in steps.built]
         write_artifact_pages(store, manifests, shows_text=includes_text(record))
     except Exception as error:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from flows.report.contamination import read_contamination
 from flows.report.corpus import Corpus, read_corpus
-from flows.report.figure_cache import Figure, Panel, cached_figure
+from flows.report.figures import Figure, try_draw
 from flows.report.headline import run_headline
 from flows.report.records import Texts, read_texts
 from flows.report.rendering import INDEX_PAGE, pages_folder, render, to_yaml, with_pages_in
@@ -79,8 +77,7 @@ def report_page(
     shows_text = includes_text(record, text=text)
     corpus, results = read_corpus(store, steps), read_results(store, steps)
     phases = steps.of_type("checkpoint")
-    draw = partial(curve_figure, store, phases)
-    curves = cached_figure(store, "curves", phases, draw) if phases else None
+    curves = try_draw(lambda: curve_figure(store, phases)) if phases else None
     return render(
         "page.html.j2",
         record=record,
@@ -108,14 +105,12 @@ def _first_chart(
     """Return the chart at the top: all tasks, or the first panel of a sweep, curves, lengths."""
     if results is not None and results.overview_figure is not None:
         return results.overview_figure
-    figures = [
+    figures: list[Figure | None] = [
         *(table.figure for table in (results.paper if results else ())),
         curves,
         *(corpus.figures.values() if corpus else ()),
     ]
     for figure in figures:
         if figure is not None and figure.panels:
-            panel: Panel = figure.panels[0]
-            svg = panel.svg.replace(panel.name, f"top-{panel.name}")  # ids are unique in a page
-            return Figure(panels=(panel._replace(svg=svg),), legend=figure.legend, note=figure.note)
+            return figure.first
     return None

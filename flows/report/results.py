@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import NamedTuple
 
 from pydantic import ValidationError
 
-from flows.report.figure_cache import Figure, cached_figure
+from flows.report.figures import Figure
 from flows.report.number_sources import NO_SOURCES, NumberSources
 from flows.report.result_charts import overview_figure, restarts_figure, sweep_figure
 from flows.report.run_steps import Steps
@@ -84,24 +83,14 @@ def read_results(store: ArtifactStore, steps: Steps) -> Results | None:
         tables = read_tables(store, built.manifest)
     except StoreError as error:
         return Results(problem=str(error))
-    return show_results(
-        tables,
-        figure=lambda kind, draw: cached_figure(store, kind, [built], draw),
-        sources=NumberSources.of_run(steps),
-    )
+    return show_results(tables, sources=NumberSources.of_run(steps))
 
 
-def show_results(
-    tables: Tables,
-    *,
-    figure: Callable[[str, Callable[..., Figure]], Figure] = lambda kind, draw: draw(name=kind),
-    sources: NumberSources = NO_SOURCES,
-) -> Results:
+def show_results(tables: Tables, *, sources: NumberSources = NO_SOURCES) -> Results:
     """Return the tables and charts of a run.
 
     Args:
         tables: Tables of the run.
-        figure: Returns a figure by its kind and a function that draws it, such as from a cache.
         sources: Artifacts that the numbers come from.
     """
     rows, is_sweep = tables.main, any(table.axis for table in tables.tables)
@@ -113,17 +102,17 @@ def show_results(
     for table in tables.tables:
         if table.rows:
             chart = chart_of(table)
-            drawing = figure(table.key, partial(sweep_figure, chart)) if chart else None
+            drawing = sweep_figure(chart) if chart else None
             differences = variants_table(table) if table.comparisons else None
             views.append(TableView(table, paper_table(table), differences, drawing))
     return Results(
         tables=tables,
         overview=overview_table(by_task) if by_task else None,
-        overview_figure=figure("overview", partial(overview_figure, by_task)) if by_task else None,
+        overview_figure=overview_figure(by_task) if by_task else None,
         grids=grids,
         paper=views,
         is_sweep=is_sweep,
-        figure=figure("results", partial(restarts_figure, rows)) if rows else None,
+        figure=restarts_figure(rows) if rows else None,
         tasks=by_task,
         sources=sources,
     )

@@ -21,7 +21,7 @@ from flows.store.artifacts import ArtifactStore
 from flows.store.backend import FileInfo, StoreBackend
 from flows.store.gc_roots import StoreScan, group_by_folder, last_write, scan_store
 from flows.store.leases import read_lease
-from flows.store.work_items import blobs_path, item_files
+from flows.store.work_items import item_files
 
 _FOLDER_KINDS = ("artifact", "attempt", "work", "run")
 _OUTDATED = ("quarantine", "probe", "machines")
@@ -218,8 +218,7 @@ def _work_items(backend: StoreBackend, scan: StoreScan) -> Iterator[Garbage]:
     """Yield records whose files are gone."""
     retained = scan.reachable.keys() & scan.attempts.keys()
     existing = {path for location in retained for path in scan.attempts[location]}
-    records = backend.stat("pieces")
-    for path, info in records.items():
+    for path, info in backend.stat("pieces").items():
         if info.modified > scan.cutoff or not path.endswith(".json"):
             continue
         is_recent = info.modified > scan.cutoff - _UNUSED_SECONDS
@@ -228,6 +227,4 @@ def _work_items(backend: StoreBackend, scan: StoreScan) -> Iterator[Garbage]:
             for names in item_files(backend, path)
         )
         if not is_usable:
-            for name in (path, blobs_path(path)):
-                if name in records:
-                    yield Garbage.of("pieces", name, {name: records[name]})
+            yield Garbage.of("pieces", path, {path: info})

@@ -96,6 +96,8 @@ class RunRecord(ProcessIdentity):
     """Error by step label. "" is the run itself."""
 
     jobs: tuple[JobRecord, ...] = ()
+    headline: str = ""
+    """Most important result, which the report writes when the run has ended."""
 
     @property
     def recipe_name(self) -> str:
@@ -116,6 +118,13 @@ def report_path(run_id: str) -> str:
 def write_run(store: ArtifactStore, record: RunRecord) -> None:
     """Write a run's record."""
     store.backend.replace(record_path(record.run_id), record.to_json())
+    _remember(store, record)
+
+
+def _remember(store: ArtifactStore, record: RunRecord) -> None:
+    """Keep the record of a run that has ended; others change."""
+    if record.state in ("completed", "failed"):
+        store.ended_runs[record.run_id] = record
 
 
 def run_ids(store: ArtifactStore) -> list[str]:
@@ -152,9 +161,9 @@ def read_runs(
         paths[path]: record
         for path, record in read_records(store.backend, RunRecord, paths).items()
     }
-    for run_id, record in read.items():
-        if isinstance(record, RunRecord) and record.state in ("completed", "failed"):
-            store.ended_runs[run_id] = record
+    for record in read.values():
+        if isinstance(record, RunRecord):
+            _remember(store, record)
     known = {**store.ended_runs, **read}
     return {run_id: known[run_id] for run_id in listed if run_id in known}
 

@@ -52,7 +52,7 @@ def task_runs(flow_run_id: str, *, ended: int = len(LABELS)) -> dict[str, Any]:
     from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
 
     chosen = FlowRunFilter(id=FlowRunFilterId(any_=[flow_run_id]))
-    deadline = time.monotonic() + 30  # the server records task runs asynchronously
+    deadline = time.monotonic() + 300  # the server records task runs asynchronously
     with get_client(sync_client=True) as client:
         while True:
             runs = client.read_task_runs(flow_run_filter=chosen)
@@ -187,7 +187,7 @@ def test_interrupt_stops_trainings_of_other_threads(
 
     def train(*_: Any, **__: Any) -> None:
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-        results.append(stopped.wait(5))
+        results.append(stopped.wait(300))
         raise RuntimeError("stopped")
 
     monkeypatch.setattr(fakes.module, "documents", train)

@@ -7,14 +7,14 @@ import os
 import re
 import socket
 import threading
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.fake_stages import FakeStages
 from support.store_builder import prepared
+from support.waiting import wait_until
 
 from flows import trackers
 from flows.bert import recipe_steps
@@ -146,13 +146,6 @@ class FakeTracker:
 
     def end(self, manifest: Manifest | None) -> None:
         self.ends.append(manifest is not None)
-
-
-def wait_until(is_true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not is_true():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_curve_is_sent_once_when_tracker_answers_again_and_training_resumes(

@@ -264,7 +264,7 @@ def test_sigterm_writes_checkpoint_of_locked_run(small_corpus: SmallCorpus, tmp_
     with pytest.raises(TrainingError, match=str(process.pid)):
         train(job, stop=StopRequest())
     process.terminate()
-    process.communicate(timeout=60)
+    process.communicate(timeout=300)
     assert process.returncode == 1
     assert failure(job)["class"] == "TrainingError"
     assert "SIGTERM" in failure(job)["message"]
@@ -477,7 +477,7 @@ def test_lost_lease_ends_training(
         thread.start()
         with pytest.raises(CheckpointError):
             job.run()
-    thread.join(60)
+    thread.join(300)
     assert theirs.list() == tuple(saved)
     steps = saved[-1].step + 1
     shorter = small_corpus.job(tmp_path, budget={"max_steps": steps}).model_copy(
@@ -530,7 +530,7 @@ def test_ctrl_c_stops_all_processes(small_corpus: SmallCorpus, tmp_path: Path) -
     run = start_run(job, start_new_session=True, stderr=subprocess.DEVNULL)
     wait_for(lambda: has_steps(tmp_path))
     os.killpg(run.pid, signal.SIGINT)
-    run.communicate(timeout=60)
+    run.communicate(timeout=300)
     assert "stopped after step" in failure(job)["message"]
     with checkpoints(job).lock():  # the lock is free again
         pass

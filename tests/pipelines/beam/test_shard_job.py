@@ -425,7 +425,9 @@ def _write_shard(folder: str, rows: int, metadata: int) -> None:
 
 
 def _write_record(folder: str) -> None:
-    ItemCache(f"{folder}/pieces/stage/digest", f"{folder}/out").write_file("a.json", bytes(1 << 16))
+    cache = ItemCache(f"{folder}/pieces/stage/digest", f"{folder}/out")
+    record = cache.new_record(WorkResult(0, details=["x" * (1 << 16)]))
+    cache.write("a" * 64, record, [])
 
 
 @pytest.mark.parametrize(
