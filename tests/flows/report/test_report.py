@@ -18,8 +18,9 @@ from support.fake_stages import FakeStages
 from support.lineage_builder import put
 from support.report_builder import Written
 
-from flows.report.page import report_page, section, write_report
+from flows.report.page import report_page, write_report
 from flows.report.records import Texts, read_texts
+from flows.report.rendering import section
 from flows.report.result_charts import overview_figure
 from flows.report.results import read_tables
 from flows.report.run_steps import Built, collect_warnings, read_steps
