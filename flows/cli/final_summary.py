@@ -48,7 +48,7 @@ def summary_parts(
         results: Results of all steps, in their order.
         store: Store with the artifacts.
         recipe: Name of the recipe.
-        report: URL of the run's report.
+        report: URL of the run's report; "" if it was not written.
         seconds: Wall time of the run.
     """
     steps = Steps((), tuple(Built(result.label, result.manifest) for result in results))
@@ -65,21 +65,26 @@ def summary_parts(
     )
     if rest := len(messages[MAX_MESSAGES:]):
         messages[MAX_MESSAGES:] = [f"... and {rest:,} more: see the report"]
+    notes: list[str | Table] = [_wrapped(messages), ""] if messages else []
     source = _find_evaluation(steps, tables) or steps.built[-1]
-    noted: list[str | Table] = [_wrapped(messages), ""] if messages else []
     return [
         f"\n{count_line(results, recipe=recipe, seconds=seconds)}\n",
         table(("step", "time", "contents"), _step_rows(results), right=(1,), wrap=False),
         "",
-        *noted,
+        *notes,
         f"lineage of {source.label}:",
         table(("", "", ""), _lineage_rows(source.manifest, store=store), wrap=False),
         "",
         *_sample_commands(results, store=store, recipe=recipe),
         f"store: {relative(store.root)}",
         _wrapped([headline]),
-        f"report: {relative(report)}",
+        report_line(report),
     ]
+
+
+def report_line(report: str) -> str:
+    """Return the line that names the report of a run; "" if it was not written."""
+    return f"report: {relative(report) if report else 'not written, see the warning above'}"
 
 
 def count_line(results: Sequence[StepResult], *, recipe: str, seconds: float) -> str:

@@ -10,9 +10,9 @@ import typer
 from flows.cli import options
 from flows.cli.console import echo, print_json, write_file
 from flows.cli.tables import print_parts
-from flows.lineage.queries import Direction
+from flows.lineage.queries import Direction, Metric
 from flows.lineage.queries import lineage as find_lineage
-from flows.lineage.resolve import Metric, open_store
+from flows.lineage.resolve import open_store
 from flows.lineage.svg import graph_svg
 from flows.lineage.text_formats import graph_json, mermaid_text, tree_lines
 from flows.store.artifact_paths import artifact_of_path
@@ -26,8 +26,8 @@ def lineage(
         typer.Argument(
             metavar="[ARTIFACT|FILE|METRIC]",
             help="Artifact as for show; raw file by its path, name, sha256 or published checksum "
-            "(sha1:...); or metric (evaluate.cola:dev.matthews, or matthews). Default: last metric "
-            "of the newest run.",
+            "(sha1:...); or metric (evaluate.cola:dev.matthews). Default: last step of the newest "
+            "run that is no table.",
         ),
     ] = "",
     upstream: Annotated[
@@ -56,12 +56,8 @@ def lineage(
     graph = result.graph
     metrics = [str(metric) for metric in result.metrics]
     if as_json:
-        graph_data = graph_json(graph) if graph is not None else {}
-        print_json({"metrics": [_metric_json(metric) for metric in result.metrics], **graph_data})
-    elif graph is None:
-        first = result.metrics[0]
-        hint = f"\nseveral steps have it; for the lineage of one: {first.label}:{first.name}"
-        print_parts(*metrics, hint)
+        data = [_metric_json(metric) for metric in result.metrics]
+        print_json({"metrics": data, **graph_json(graph)})
     elif as_mermaid:
         echo(mermaid_text(graph))
     elif svg is not None:

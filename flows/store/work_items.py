@@ -1,7 +1,6 @@
 """Records of finished work items, which `pipelines.beam.item_cache` writes and reads.
 
     pieces/STAGE/DIGEST/AA/KEY.json    record: which files hold the item's output
-    pieces/STAGE/DIGEST/AA/KEY.blobs   data next to it
 
 A missing or corrupt record only costs time: the item is computed again.
 """
@@ -10,11 +9,6 @@ from __future__ import annotations
 
 from flows.store.backend import StoreBackend
 from schemas.json_files import load_json
-
-
-def blobs_path(path: str) -> str:
-    """Return the path of the data next to a record."""
-    return f"{path.removesuffix('.json')}.blobs"
 
 
 def item_files(backend: StoreBackend, path: str) -> list[list[str]]:

@@ -1,10 +1,8 @@
 """Cache of finished work items, from which later jobs restore them.
 
 The cache of a stage is a folder `ROOT/pieces/STAGE/DIGEST`, where DIGEST covers configuration, code
-and environment of the stage:
-
-    AA/KEY.json     record of an item: its counters, files and their locations
-    AA/KEY.blobs    its blobs, if they cannot be computed from its files
+and environment of the stage. `AA/KEY.json` is the record of an item: its counters, its files and
+their locations. The blobs of a restored item are computed from its files.
 
 KEY is a digest of everything that determines the item's output; names and numbers of shards are not
 part of it. If one dump of ten changed, or a job was killed, the files of the other items are linked
@@ -15,7 +13,6 @@ corrupt file or record is processed again. An item is atomic: an unfinished one 
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import json
 import logging
@@ -34,11 +31,12 @@ from pipelines.beam.shard_work import Blob, ShardFn, WorkItem, WorkResult
 from pipelines.counters import Counters
 from pipelines.io.file_systems import file_system, open_stream, protocols_of
 from pipelines.io.files import add_path_to_errors, is_physical_name, physical_name
+from pipelines.io.local_files import CANNOT_LINK
 from schemas.errors import ConfigError
 from schemas.json_files import dump_json
 from schemas.manifest import FileEntry, RelativePath, Reuse
 
-RECORD_VERSION = 4
+RECORD_VERSION = 5
 
 MAX_LOCATIONS = 3
 """Artifacts that a record names for its files, the newest first; garbage collection deletes old
@@ -48,7 +46,6 @@ MIN_REMOTE_SECONDS = 0.25
 """CPU seconds from which on an item is recorded in an object store, where restoring it takes half a
 dozen requests."""
 
-_CANNOT_LINK = frozenset({errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS})
 _log = logging.getLogger(__name__)
 
 
@@ -66,22 +63,12 @@ class CacheableShardFn(ShardFn, Protocol):
         only locate the item in this job.
         """
 
-    def has_cheap_identity(self, item: Any) -> bool:
-        """Return whether `identity` reads next to nothing."""
-        del item
-        return True
-
     def rename_files(self, files: Sequence[FileEntry], item: Any) -> list[FileEntry]:
         """Return an earlier item's files with the names and numbers that they have in this job."""
 
-    def dump_blobs(self, result: WorkResult) -> bytes:
-        """Return the bytes that `load_blobs` needs in addition to the item's files."""
-        del result
-        return b""
-
-    def load_blobs(self, files: Sequence[FileEntry], stored: bytes) -> list[Blob]:
+    def load_blobs(self, files: Sequence[FileEntry]) -> list[Blob]:
         """Return the blobs of a restored item, whose files are in the output folder."""
-        del files, stored
+        del files
         return []
 
 
@@ -105,8 +92,6 @@ class CacheRecord(BaseModel):
 
     counters: dict[str, int]
     details: list[Any]
-    blob_sha256: str = Field(default="", pattern=r"^([0-9a-f]{64})?$")
-    """sha256 of the file of blobs; "" without blobs."""
 
 
 def item_key(identity: Any) -> str:
@@ -178,36 +163,14 @@ class ItemCache:
         """Output folder, relative to the root of the store."""
         return self.location("").rstrip("/")
 
-    def read_file(self, name: str, *, sha256: str = "") -> bytes | None:
-        """Return a file of the cache; None if it does not exist or has another digest."""
-        fs, _, folder, _ = self._paths()
-        try:
-            data = bytes(fs.cat_file(f"{folder}/{name[:2]}/{name}"))
-        except FileNotFoundError:
-            return None
-        if sha256 and hashlib.sha256(data).hexdigest() != sha256:
-            _log.warning("%s/%s is corrupt: processing the item again", self.folder, name)
-            return None
-        return data
-
-    def write_file(self, name: str, data: bytes) -> str:
-        """Write a file of the cache atomically, and return its sha256."""
-        fs, _, folder, _ = self._paths()
-        target = f"{folder}/{name[:2]}/{name}"
-        if _is_local(fs):
-            # Not synced: a record that a power cut damages is only processed again.
-            with _partial_file(target) as partial:
-                partial.write_bytes(data)
-        else:
-            fs.pipe_file(target, data)
-        return hashlib.sha256(data).hexdigest()
-
     def read(self, key: str) -> CacheRecord | None:
         """Return the record of an item; None if it does not exist, is corrupt or misplaced."""
         if self._known is not None and f"{key}.json" not in self._known:
             return None
-        data = self.read_file(f"{key}.json")
-        if data is None:
+        fs, _, folder, _ = self._paths()
+        try:
+            data = bytes(fs.cat_file(f"{folder}/{key[:2]}/{key}.json"))
+        except FileNotFoundError:
             return None
         try:
             record = CacheRecord.model_validate_json(data)
@@ -224,7 +187,7 @@ class ItemCache:
         stage, digest = self.folder.rstrip("/").rsplit("/", 2)[1:]
         return f"{stage}/{digest}/{key}"
 
-    def new_record(self, result: WorkResult, *, blob_sha256: str = "") -> CacheRecord:
+    def new_record(self, result: WorkResult) -> CacheRecord:
         """Return the record of a result of this job."""
         return CacheRecord(
             files=tuple(result.files),
@@ -232,7 +195,6 @@ class ItemCache:
             created_in=self.created_in,
             counters=dict(result.counters),
             details=result.details,
-            blob_sha256=blob_sha256,
         )
 
     def write(self, key: str, record: CacheRecord, files: list[FileEntry]) -> None:
@@ -241,7 +203,15 @@ class ItemCache:
         locations = tuple(dict.fromkeys([own, *record.locations]))[:MAX_LOCATIONS]
         own_name = {"name": self._record_name(key)}
         stored = record.model_copy(update={"locations": locations, **own_name})
-        self.write_file(f"{key}.json", dump_json(stored.model_dump(mode="json")))
+        data = dump_json(stored.model_dump(mode="json"))
+        fs, _, folder, _ = self._paths()
+        target = f"{folder}/{key[:2]}/{key}.json"
+        if _is_local(fs):
+            # Not synced: a record that a power cut damages is only processed again.
+            with _partial_file(target) as partial:
+                partial.write_bytes(data)
+        else:
+            fs.pipe_file(target, data)
         if self._known is not None:
             self._known.add(f"{key}.json")
 
@@ -307,7 +277,7 @@ def _link_or_copy(fs: Any, source: str, target: str) -> None:
     try:
         os.link(source, target)
     except OSError as error:
-        if error.errno not in _CANNOT_LINK:
+        if error.errno not in CANNOT_LINK:
             raise
         with _partial_file(target) as partial:
             shutil.copyfile(source, partial)
@@ -350,34 +320,15 @@ class CachingShardFn:
             result = self.work.process(item)
             if time.process_time() - start < self.min_seconds:
                 return result
-            blobs = self.work.dump_blobs(result)
-            blob_sha256 = self.cache.write_file(f"{key}.blobs", blobs) if blobs else ""
-            record = self.cache.new_record(result, blob_sha256=blob_sha256)
+            record = self.cache.new_record(result)
         self.cache.write(key, record, result.files)
         return result
-
-    def is_nearly_cached(self, items: Sequence[WorkItem], *, max_bytes: int) -> bool:
-        """Return whether some items are cached, and less than `max_bytes` of weight is not."""
-        known = self.cache.names()
-        missing = [
-            item
-            for item in items
-            if not self.work.has_cheap_identity(item)
-            or f"{item_key(self.work.identity(item))}.json" not in known
-        ]
-        return len(missing) < len(items) and sum(item.weight for item in missing) < max_bytes
 
     def _restore(self, key: str, item: WorkItem) -> tuple[WorkResult, CacheRecord] | None:
         """Return the result and the record of an item that can be restored."""
         record = self.cache.read(key)
         if record is None:
             return None
-        stored = b""
-        if record.blob_sha256:
-            blobs = self.cache.read_file(f"{key}.blobs", sha256=record.blob_sha256)
-            if blobs is None:
-                return None
-            stored = blobs
         for paths in record.locations:
             files = self._restore_files(record, paths, item)
             if files is not None:
@@ -385,7 +336,7 @@ class CachingShardFn:
                     item.number,
                     files,
                     Counters(record.counters),
-                    self.work.load_blobs(files, stored),
+                    self.work.load_blobs(files),
                     record.details,
                     # An item that equals another item of the same job is not reused.
                     reused=record.created_in != self.cache.created_in,

@@ -131,8 +131,7 @@ class BuildDocumentShard(CacheableShardFn):
             for number, entry in enumerate(files)
         ]
 
-    def load_blobs(self, files: Sequence[FileEntry], stored: bytes) -> list[Blob]:
-        del stored
+    def load_blobs(self, files: Sequence[FileEntry]) -> list[Blob]:
         blobs: list[Blob] = []
         for entry in files:
             url = f"{self.output}/{entry.stored_name}"

@@ -142,7 +142,7 @@ from flows.store.leases import Lease, acquire_or_holder
 store = ArtifactStore(sys.argv[1])
 with ActiveRun(store, "theirs") as run, acquire_or_holder(run, *sys.argv[2:]) as lease:
     print("held" if isinstance(lease, Lease) else lease, flush=True)
-    time.sleep(60)
+    time.sleep(1_000)
 """
 
 

@@ -16,7 +16,6 @@ from support.lineage_builder import (
     RUN_ID,
     put,
     put_recipe,
-    put_run,
     raw_file,
 )
 
@@ -64,7 +63,7 @@ def test_default_is_last_metric_of_newest_run(cli: Cli, made: Made) -> None:
     [
         ("mine/evaluate.cola:dev.matthews", "metrics.dev.matthews = 40.0", "evaluate.cola"),
         ("pretrain:perplexity", "held_out.perplexity = 12.50", "pretrain.phase-2"),
-        ("matthews", "metrics.dev.matthews = 40.0", "evaluate.cola"),
+        ("evaluate.cola:matthews", "metrics.dev.matthews = 40.0", "evaluate.cola"),
     ],
 )
 def test_metric_precedes_its_tree(cli: Cli, made: Made, text: str, metric: str, label: str) -> None:
@@ -74,20 +73,6 @@ def test_metric_precedes_its_tree(cli: Cli, made: Made, text: str, metric: str, 
     assert any(f"verified sha1 {DUMP_SHA1}" in line for line in lines)
     data = json.loads("\n".join(_lines(cli, "lineage", text, "--json")))
     assert data["focus"] == data["metrics"][0]["artifact_id"] == made.id(label)
-
-
-def test_metric_of_several_steps_is_listed(cli: Cli, made: Made) -> None:
-    other = put(made.store, "pretrain", key="third", statistics={"held_out": {"perplexity": 7.0}})
-    put_run(made.store, "20270101t000000-00000009", {**made.steps, "pretrain.phase-3": other})
-    try:
-        lines = _lines(cli, "lineage", "perplexity")
-        assert lines[:2] == [
-            "pretrain.phase-2 held_out.perplexity = 12.50",
-            "pretrain.phase-3 held_out.perplexity = 7.00",
-        ]
-        assert "pretrain.phase-2:held_out.perplexity" in lines[-1]
-    finally:
-        made.store.backend.delete_folder("runs/20270101t000000-00000009")
 
 
 @pytest.mark.parametrize(
@@ -145,8 +130,8 @@ def test_path_needs_no_store_option(cli: Cli, made: Made, monkeypatch: Any) -> N
         (("lineage", "--json", "--mermaid"), 2, "--json"),
         (("trace", "mine/build-tokens:x"), 2, "SHARD:ROW"),
         (("trace", "mine/tabulate:0"), 1, "made.txt"),
-        (("diff", RUN_ID, "mine/tabulate"), 1, "mine/tabulate"),
-        (("diff", RUN_ID, "20250101t000000-00000000"), 1, "20250101t000000-00000000"),
+        (("diff", "mine/tabulate", "mine/tabulat"), 1, "mine/tabulate"),
+        (("diff", RUN_ID, "mine/tabulate"), 1, RUN_ID),
     ],
 )
 def test_wrong_arguments_are_named(
@@ -157,15 +142,11 @@ def test_wrong_arguments_are_named(
     assert text in result.err
 
 
-def test_diff_compares_artifacts_and_runs(cli: Cli, made: Made) -> None:
+def test_diff_compares_artifacts(cli: Cli, made: Made) -> None:
     one, other = "finetune.cola.bs16-lr2e-05-ep3-r0", "mine/finetune.cola.bs16-lr2e-05-ep3-r1"
     assert "  metrics.dev.matthews: 0.0 -> 10.0 (+10.0)" in _lines(cli, "diff", one, other)
     data = json.loads("\n".join(_lines(cli, "diff", one, other, "--json")))
     assert data["artifacts"] == [made.id(one), made.id(other.removeprefix("mine/"))]
-    runs = _lines(cli, "diff", RUN_ID, RUN_ID)
-    assert all(line.endswith("same artifact") or "5 trials the same" in line for line in runs[1:])
-    steps = json.loads("\n".join(_lines(cli, "diff", RUN_ID, RUN_ID, "--json")))["steps"]
-    assert [step["label"] for step in steps] == list(made.steps)
 
 
 def test_trace_shows_page_and_bytes(cli: Cli, made: Made) -> None:

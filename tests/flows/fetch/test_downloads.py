@@ -221,7 +221,7 @@ def test_files_appear_together(download: Downloader, site: FakeSite) -> None:
     files = [remote(site.url + PATH), remote(f"{site.url}/files/second.bz2", OTHER)]
     more = [remote(f"{site.url}/files/{number}.bz2") for number in range(5)]
     for file in more:
-        is_stopped = NO_FILE._replace(wait=lambda: download.client.stopped.wait(60))
+        is_stopped = NO_FILE._replace(wait=lambda: download.client.stopped.wait(300))
         site.faults[f"/files/{file.name}"] = [is_stopped]
     with pytest.raises(FetchError) as error:
         download(*files, *more)

@@ -32,6 +32,8 @@ from flows.quickstart.recipe_proposal import (
 )
 from flows.recipes.json_schema import MODELINE, SCHEMA_FILE
 from flows.recipes.loader import load_recipe
+from flows.run.graph import StepGraph
+from flows.run.run import Run
 from flows.run.step_execution import StepResult
 from flows.sample import write_sample
 from flows.sample.dump import write_dump
@@ -498,7 +500,9 @@ def test_quickstart_ends_with_steps_wall_time_and_warnings_of_cached_steps(
     monkeypatch.setattr(quickstart, "held_out_prompts", lambda *_, **__: [])
     monkeypatch.setattr(quickstart, "open_filler", lambda *_, **__: None)
     recipe = Recipe.model_construct(name="mine", store=store.root)
-    quickstart._print_results(recipe, results, seconds=90.0)
+    run = Run(recipe, StepGraph(), store=store)
+    monkeypatch.setattr(run, "results", lambda: results)
+    quickstart._print_results(run, seconds=90.0)
     lines = capsys.readouterr().out.splitlines()
     assert len([line for line in lines if "only repeats" in line]) == 1
     assert "mine: 2 steps, 1 built, 1 cached, in 1 min 30 s" in lines
