@@ -8,7 +8,7 @@
     RunFinished
 
 Whatever watches a run is a listener: console lines, run record, OpenLineage events, experiment
-trackers, cards, Prefect artifacts. A run calls its listeners in order, from the thread that
+trackers, Prefect artifacts. A run calls its listeners in order, from the thread that
 executes the step.
 """
 

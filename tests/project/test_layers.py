@@ -50,8 +50,6 @@ ORDER = {
         "cards trackers",
         "export lineage",
         "artifact_markdown model_loading report",
-        "corpus finetuning pretraining",
-        "evaluation",
         "bert",
         "preparation prefect_artifacts",
         "prefect_flows",
