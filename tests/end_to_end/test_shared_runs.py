@@ -110,7 +110,7 @@ def test_two_processes_of_different_engines_share_twelve_trials(
     assert len(pointers) == TRIALS
 
 
-MAX_FRAMES = {"local": 6, "prefect": 9}
+MAX_FRAMES = {"local": 6, "prefect": 8}
 """Calls of bertloom by engine, from the command's function to that of a stage. The stage and
 Prefect's own frames are not counted."""
 
