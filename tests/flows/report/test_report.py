@@ -134,7 +134,7 @@ def test_top_of_page_has_headline_table_and_chart(run: Run) -> None:
     text = report_page(store, record)
     assert heading(text) == tables.headline != ""
     summary = text[text.index('<section id="summary">') : text.index('<section id="corpus">')]
-    cells = dict(re.findall(r'data-name="([^"]*)">([^<]*)<', summary))
+    cells = dict(re.findall(r'data-name="([^"]*)">(?:<a [^>]*>)?([^<]*)<', summary))
     assert cells["pretrained"] == "46.0 ± 3.9"
     assert cells["from scratch"] == "6.0 ± 4.6"
     assert cells["restarts"] == "4 / 3"
