@@ -68,7 +68,8 @@ class WikipediaSource(SourceConfig):
 
 
 class BooksSource(SourceConfig):
-    """Text files of books, in a folder, a .zip or a .tar (also .gz, .bz2, .xz, .zst)."""
+    """.txt, .html and .epub files of books, in a folder, a .zip or a .tar (also .gz, .bz2, .xz,
+    .zst)."""
 
     kind: Literal["books"] = "books"
     """`books`: files of one book, or of several between Project Gutenberg's marks."""

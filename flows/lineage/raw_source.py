@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from flows.formatting import format_bytes
+from pipelines.books.errors import BookError
 from pipelines.io.compression import Compression, Damage, compression_of, decompressed
 from pipelines.io.encodings import convert_to_utf8
 from pipelines.io.file_systems import SMALL_READ_AHEAD
@@ -34,7 +35,7 @@ from pipelines.mediawiki.dumps import (
 )
 from pipelines.mediawiki.pages import page_url, revision_url
 from pipelines.sources.archives import Member, is_archive, is_compressed_tar, read_members
-from pipelines.sources.books import MAX_BOOK_BYTES, decode_book, read_book
+from pipelines.sources.book_files import MAX_BOOK_BYTES, extract_text, read_book, stem_of
 from schemas.errors import BertloomError, InputError
 from schemas.manifest import Manifest, RawInput
 
@@ -42,7 +43,6 @@ _MAX_ROW, _MAX_STREAM_ROW = 4 << 20, 1 << 16
 _SIGNATURE = 8
 _DIGEST = re.compile(r"~([0-9a-f]{12})\Z")
 _NUMBER = re.compile(r"#\d+\Z")
-_TXT = re.compile(r"\.txt(\.gz)?\Z", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def find_raw_file(documents: Manifest, document: Mapping[str, Any]) -> RawInput 
     """
 
     def common_length(item: RawInput) -> int:
-        stem = f"{document['source']}:{_TXT.sub('', item.name)}"
+        stem = f"{document['source']}:{stem_of(item.name)}"
         return len(stem) if document["document_id"].startswith(stem) else 0
 
     files = [item for item in documents.raw_inputs if item.sha256 == document["file"]]
@@ -96,7 +96,7 @@ def find_member(
         file = SourceFile(raw.uri, raw.name, raw.size_bytes, raw.sha256)
         with contextlib.suppress(BertloomError, OSError):
             for member, _ in read_members(file, max_bytes=0):
-                if _TXT.sub("", member.name) in names and _is_at(member, document):
+                if stem_of(member.name) in names and _is_at(member, document):
                     return member.name
     return _DIGEST.sub("", stem)
 
@@ -234,20 +234,20 @@ def _read_book(raw: RawInput, document: Mapping[str, Any]) -> RawText:
     plain = stem[: digest.start()] if digest else stem
     file = SourceFile(raw.uri, raw.name, raw.size_bytes, raw.sha256)
     for member, stream in read_members(file, max_bytes=MAX_BOOK_BYTES):
-        name = _TXT.sub("", member.name)
+        name = stem_of(member.name)
         if stream is not None and name in (name_in_id, stem, plain):
             data = stream.read(MAX_BOOK_BYTES + 1)
             sha256 = hashlib.sha256(data).hexdigest()
             if name != plain or not digest or sha256.startswith(digest[1]):
                 return _decode_book(member.name, data, document)
-    return RawText("", problem=f"{raw.uri}: {stem}.txt is not in the file, which has changed.")
+    return RawText("", problem=f"{raw.uri}: {stem} is not in the file, which has changed.")
 
 
 def _decode_book(name: str, data: bytes, document: Mapping[str, Any]) -> RawText:
-    decoded = decode_book(data)
-    if decoded is None:
-        return RawText("", name, f"{name}: the text cannot be decoded.")
-    text = decoded.text.removeprefix("\ufeff")
+    try:
+        text = extract_text(data, name=name).text
+    except BookError as error:
+        return RawText("", name, f"{name}: the text cannot be read ({error.reason}).")
     return RawText(read_book(text, document["document_id"], name=name), name)
 
 

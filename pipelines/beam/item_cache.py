@@ -63,11 +63,6 @@ class CacheableShardFn(ShardFn, Protocol):
         only locate the item in this job.
         """
 
-    def has_cheap_identity(self, item: Any) -> bool:
-        """Return whether `identity` reads next to nothing."""
-        del item
-        return True
-
     def rename_files(self, files: Sequence[FileEntry], item: Any) -> list[FileEntry]:
         """Return an earlier item's files with the names and numbers that they have in this job."""
 
@@ -328,17 +323,6 @@ class CachingShardFn:
             record = self.cache.new_record(result)
         self.cache.write(key, record, result.files)
         return result
-
-    def is_nearly_cached(self, items: Sequence[WorkItem], *, max_bytes: int) -> bool:
-        """Return whether some items are cached, and less than `max_bytes` of weight is not."""
-        known = self.cache.names()
-        missing = [
-            item
-            for item in items
-            if not self.work.has_cheap_identity(item)
-            or f"{item_key(self.work.identity(item))}.json" not in known
-        ]
-        return len(missing) < len(items) and sum(item.weight for item in missing) < max_bytes
 
     def _restore(self, key: str, item: WorkItem) -> tuple[WorkResult, CacheRecord] | None:
         """Return the result and the record of an item that can be restored."""
