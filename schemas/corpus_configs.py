@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
@@ -67,28 +68,16 @@ class WikipediaSource(SourceConfig):
 
 
 class BooksSource(SourceConfig):
-    """Text files of books, in a folder, a .zip or a .tar (also .gz, .bz2, .xz, .zst)."""
+    """.txt, .html and .epub files of books, in a folder, a .zip or a .tar (also .gz, .bz2, .xz,
+    .zst)."""
 
     kind: Literal["books"] = "books"
     """`books`: files of one book, or of several between Project Gutenberg's marks."""
 
 
-class BookCorpusSource(SourceConfig):
-    """BookCorpus as first distributed: one lower-cased, tokenized sentence per line, no titles."""
-
-    kind: Literal["bookcorpus"] = "bookcorpus"
-    """`bookcorpus`: one sentence per line."""
-
-    lines_per_document: int = Field(default=2000, ge=1)
-    """Number of sentences per document."""
-
-    document_start_pattern: str | None = None
-    """Regular expression of lines that also start a new document."""
-
-
 class TextSource(SourceConfig):
-    """Your own text: .txt, .jsonl or .parquet (one row per document); .txt and .jsonl also as .gz,
-    .bz2 and .zst."""
+    """Your own text: .txt, .jsonl or .parquet; .txt and .jsonl also as .gz, .bz2 and .zst. A row is
+    a document, or with `rows_per_document` or `document_start_pattern` a paragraph of one."""
 
     kind: Literal["text"] = "text"
     """`text`: your files."""
@@ -103,6 +92,13 @@ class TextSource(SourceConfig):
     text_column: str = "text"
     """Column or key of the text (.jsonl, .parquet)."""
 
+    rows_per_document: int | None = Field(default=None, ge=1)
+    """Number of rows per document, for files with one sentence per row, such as BookCorpus. A row
+    is a line in a .txt file. Rows without text count."""
+
+    document_start_pattern: str | None = None
+    """Regular expression. A row whose text it matches anywhere starts a new document."""
+
     id_column: str | None = None
     """Column or key that identifies a row. None: the file name with the row's byte offset (.txt,
     .jsonl) or row number (.parquet)."""
@@ -110,10 +106,23 @@ class TextSource(SourceConfig):
     title_column: str | None = None
     """Column or key of the title."""
 
+    @property
+    def joins_rows(self) -> bool:
+        """True if a document can have several rows."""
+        return self.rows_per_document is not None or self.document_start_pattern is not None
 
-AnySource = Annotated[
-    WikipediaSource | BooksSource | BookCorpusSource | TextSource, Field(discriminator="kind")
-]
+    def _problems(self) -> Iterator[str]:
+        try:
+            re.compile(self.document_start_pattern or "")
+        except re.error as error:
+            got = f"{error} in {self.document_start_pattern!r}"
+            yield f"document_start_pattern: expected a regular expression, got {got}"
+        for name in ("id_column", "title_column") if self.joins_rows else ():
+            if getattr(self, name) is not None:
+                yield f"{name}: expected none, because a document has several rows"
+
+
+AnySource = Annotated[WikipediaSource | BooksSource | TextSource, Field(discriminator="kind")]
 
 
 class DocumentsConfig(Config):

@@ -128,9 +128,9 @@ def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeStage
 @pytest.fixture(scope="session")
 def prefect_server() -> Iterator[None]:
     """A Prefect server of this test run, on an empty database; it takes ten seconds to start."""
-    from flows.prefect_server import configure_prefect
+    from flows.prefect_settings import set_prefect_defaults
 
-    configure_prefect()
+    set_prefect_defaults()
     from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
     from prefect.testing.utilities import prefect_test_harness
 

@@ -60,7 +60,8 @@ UNITS = {
     "global_batch_size max_eval_samples": "instances",
     "save_total_limit": "checkpoints",
     "num_hidden_layers": "layers",
-    "lines_per_document min_sentences": "sentences",
+    "min_sentences": "sentences",
+    "rows_per_document": "rows",
     "limit_alphabet max_sentence_characters": "characters",
     "doc_stride global_batch_tokens max_answer_length max_position_embeddings"
     " max_predictions_per_seq max_query_length max_seq_length max_tokens"

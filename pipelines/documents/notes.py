@@ -299,6 +299,7 @@ def _text_shape(source: TextSource, job: JobCounts) -> Iterator[str]:
     words = job.of_source("words", source.name) // max(1, documents)
     if (
         source.document_delimiter == "blank-line"
+        and not source.joins_rows
         and len(files) == len(every)
         and documents >= max(_MANY_DOCUMENTS, 2 * len(files))
         and words < _FEW_WORDS

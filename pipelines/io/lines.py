@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from pipelines.io.compression import Chunk, Damage, compression_of, decompressed
 from pipelines.io.encodings import convert_to_utf8
@@ -19,7 +19,6 @@ from schemas.errors import CorruptInputError, InputError
 MAX_LINE_BYTES = 256 << 20
 COMPRESSED_SUFFIXES = (".gz", ".bz2", ".zst")
 
-_CHUNK = 1 << 20
 _HEAD = 16
 _TAIL = 1 << 12
 _WIDE_MARKS = (b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff")
@@ -46,12 +45,6 @@ class Line(NamedTuple):
 
     is_truncated: bool = False
     """True if the next line continues this one, which is too long."""
-
-
-class Readable(Protocol):
-    """Bytes to read."""
-
-    def read(self, size: int = -1, /) -> bytes: ...
 
 
 def read_lines(
@@ -82,20 +75,6 @@ def read_lines(
     if on_encoding is not None and start == 0 and end is None:
         chunks = convert_to_utf8(chunks, on_encoding, encoding=file.encoding)
     yield from _cut(chunks, where=file.uri, start=start, end=end, longest=longest)
-
-
-def stream_lines(
-    stream: Readable, *, where: str, on_encoding: Callable[[str], object]
-) -> Generator[Line, None, None]:
-    """Yield the lines of a stream, such as an archive member, in UTF-8.
-
-    Args:
-        stream: The text.
-        where: Name of the stream in errors.
-        on_encoding: Called with the encoding of the text if it is not UTF-8.
-    """
-    chunks = convert_to_utf8(iter(lambda: stream.read(_CHUNK), b""), on_encoding)
-    yield from _cut(chunks, where=where, start=0, end=None)
 
 
 def read_chunks(file: SourceFile, *, start: int = 0) -> Generator[bytes, None, None]:

@@ -7,12 +7,11 @@ A new kind needs a config with its `kind` in `schemas.corpus_configs`, a module 
 from __future__ import annotations
 
 from pipelines.io.splits import RawDocument, Source, SourceFile, Split
-from pipelines.sources import bookcorpus, books, text, wikipedia
+from pipelines.sources import books, text, wikipedia
 
 SOURCES: dict[str, Source] = {
     "wikipedia": wikipedia,
     "books": books,
-    "bookcorpus": bookcorpus,
     "text": text,
 }
 

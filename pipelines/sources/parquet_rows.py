@@ -1,4 +1,4 @@
-"""Text in Parquet files: one document per row. Files are split between row groups."""
+"""Text in Parquet files, which are split where row groups end, or at the next document."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _BATCH_ROWS = 256
 def plan_parquet(
     file: SourceFile, config: TextSource, *, target_split_bytes: int
 ) -> Iterator[Split]:
-    """Yield splits of row groups of about `target_split_bytes`.
+    """Yield splits of about `target_split_bytes`, whose positions are row numbers.
 
     Raises:
         InputError: A column is missing, or `text_column` has no text.
@@ -32,9 +32,8 @@ def plan_parquet(
         parquet = pq.ParquetFile(source)
         require_fields(parquet.schema_arrow.names, file, config, what="column")
         kind = parquet.schema_arrow.field(config.text_column).type
-        sizes = [
-            parquet.metadata.row_group(n).total_byte_size for n in range(parquet.num_row_groups)
-        ]
+        groups = [parquet.metadata.row_group(n) for n in range(parquet.num_row_groups)]
+        sizes = [(group.num_rows, group.total_byte_size) for group in groups]
     value = kind.value_type if pa.types.is_dictionary(kind) else kind
     if not (
         pa.types.is_string(value)
@@ -45,14 +44,18 @@ def plan_parquet(
             f"{file.uri}: expected text in the column {config.text_column!r}, found {kind}. Set "
             f"text_column of the source {config.name!r} to a column of strings"
         )
-    if not sizes:
-        yield Split(config.name, file, 0, 0)
-    start, size = 0, 0
-    for number, group in enumerate(sizes):
-        size += group
-        if size >= target_split_bytes or number == len(sizes) - 1:
-            yield Split(config.name, file, start, number + 1)
-            start, size = number + 1, 0
+    total = sum(rows for rows, _ in sizes)
+    # A split starts with a document. A pattern could only be found by reading all rows.
+    rows_per_document = config.rows_per_document or (max(1, total) if config.joins_rows else 1)
+    start, size, row = 0, 0, 0
+    for rows, group_size in sizes:
+        size += group_size
+        row += rows
+        end = min(total, -(-row // rows_per_document) * rows_per_document)
+        if size >= target_split_bytes and start < end < total:
+            yield Split(config.name, file, start, end)
+            start, size = end, 0
+    yield Split(config.name, file, start, total)
 
 
 def parquet_rows(split: Split, config: TextSource) -> Iterator[TextRow]:
@@ -64,20 +67,33 @@ def parquet_rows(split: Split, config: TextSource) -> Iterator[TextRow]:
     wanted = (config.text_column, config.id_column, config.title_column)
     columns = list(dict.fromkeys(name for name in wanted if name is not None))
     with open_file(split.file.uri) as source, _reading(split.file):
-        parquet = pq.ParquetFile(source)
-        counts = [parquet.metadata.row_group(n).num_rows for n in range(split.end)]
-        number = sum(counts[: split.start])
-        for group in range(split.start, split.end):
-            where = _group_bytes(parquet.metadata.row_group(group))
-            batches = parquet.iter_batches(_BATCH_ROWS, row_groups=[group], columns=columns)
-            for batch in batches:
-                values = [
-                    [None] * batch.num_rows if name is None else _values(batch.column(name))
-                    for name in wanted
-                ]
-                for text, identifier, title in zip(*values, strict=True):
-                    yield TextRow(text, identifier, title, number, *where, f"row {number}")
-                    number += 1
+        for first, where, batch in _batches(pq.ParquetFile(source), split, columns):
+            values = [
+                [None] * batch.num_rows if name is None else _values(batch.column(name))
+                for name in wanted
+            ]
+            for number, (text, identifier, title) in enumerate(zip(*values, strict=True), first):
+                place = f"row {number}"
+                yield TextRow(text, identifier, title, number, *where, place, number=number)
+
+
+def _batches(
+    parquet: pq.ParquetFile, split: Split, columns: list[str]
+) -> Iterator[tuple[int, tuple[int, int], pa.RecordBatch]]:
+    """Yield the number of the first row, the bytes of the row group, and the rows of each batch."""
+    number = 0
+    for index in range(parquet.num_row_groups):
+        group = parquet.metadata.row_group(index)
+        if number + group.num_rows <= split.start or number >= split.end:
+            number += group.num_rows
+            continue
+        where = _group_bytes(group)
+        for batch in parquet.iter_batches(_BATCH_ROWS, row_groups=[index], columns=columns):
+            skipped = min(batch.num_rows, max(0, split.start - number))
+            rows = batch.slice(skipped, max(0, split.end - number - skipped))
+            if rows.num_rows:
+                yield number + skipped, where, rows
+            number += batch.num_rows
 
 
 def _values(column: pa.Array) -> list[Any]:

@@ -1,14 +1,17 @@
 """Your text in .txt, .jsonl and .parquet files.
 
 * .txt: a blank line ends a document (or each line, or the file: `document_delimiter`);
-* .jsonl (also .ndjson) and .parquet: a row is a document.
+* .jsonl (also .ndjson) and .parquet: a row is a document;
+* with `rows_per_document` or `document_start_pattern`, a row (in .txt a line) is a paragraph, and
+  a document has several (`pipelines.sources.joined_rows`).
 
-A blank line ends a paragraph. A line is a paragraph too, unless the lines are hard-wrapped
-(`pipelines.books.layout.join_wrapped_lines`).
+In other documents, a blank line ends a paragraph. A line is a paragraph too, unless the lines are
+hard-wrapped (`pipelines.books.layout.join_wrapped_lines`).
 
 A document of more than `max_document_bytes` is split at the end of a line, or of a sentence. Plain
 .txt and .jsonl files in UTF-8 are split between documents; one that is compressed (.gz, .bz2, .zst)
-or in another encoding is one split. Parquet files are split between row groups. Small .txt and
+or in another encoding is one split. Parquet files are split at the ends of row groups, or at the
+next document. Small .txt and
 .jsonl files are grouped, to limit the number of shards; each is a separate raw file. Without an
 `id_column` the id of a document is the file name and its position: the offset of its first byte in
 the decompressed text in UTF-8, or the number of the row in a Parquet file. Ids do not depend on
@@ -43,7 +46,10 @@ from pipelines.io.splits import (
     split_bytes,
     split_of_group,
 )
+from pipelines.sources.archives import is_archive
+from pipelines.sources.joined_rows import RowStarts, join_rows, lines_as_rows, one_line
 from pipelines.sources.text_facts import (
+    DocumentStarts,
     Encoding,
     RowKeys,
     SeparatedDocuments,
@@ -54,6 +60,7 @@ from pipelines.sources.text_facts import (
 )
 from pipelines.sources.text_rows import TextRow, require_fields
 from schemas.corpus_configs import TextSource
+from schemas.errors import InputError
 
 _TXT, _JSONL, _PARQUET = (".txt",), (".jsonl", ".ndjson"), (".parquet", ".pq")
 _SUFFIXES = (
@@ -80,15 +87,17 @@ def plan(config: TextSource) -> list[Split]:
 
     Raises:
         MissingInputError: A path has no .txt, .jsonl or .parquet file.
-        InputError: A file has no column `text_column` (or `id_column`, `title_column`), or the
-            column has no text.
+        InputError: A file is an archive, has no column `text_column` (or `id_column`,
+            `title_column`), or the column has no text.
         CorruptInputError: A Parquet file is truncated or damaged.
     """
     step = config.target_split_bytes or MIN_SPLIT_BYTES
     splits, small = list[Split](), list[SourceFile]()
-    described = describe_texts(
-        expand_paths(config.paths, suffixes=_SUFFIXES), lambda name: _observers(name, config, step)
-    )
+    files = expand_paths(config.paths, suffixes=_SUFFIXES)
+    for uri, name in files:
+        if is_archive(name):
+            raise InputError(f"{uri}: expected .txt, .jsonl or .parquet, got an archive. Unpack it")
+    described = describe_texts(files, lambda name: _observers(name, config, step))
     target = split_bytes(config.target_split_bytes, [file for file, _ in described])
     grouping = config.target_split_bytes or MAX_SPLIT_BYTES
     for file, facts in described:
@@ -117,8 +126,7 @@ def _observers(name: str, config: TextSource, step: int) -> Observers:
         return {}
     observers: dict[str, Callable[[], Observer]] = {encoding_fact(): lambda: Encoding(name)}
     if fact := _starts_fact(name, config, step):
-        is_separated = form == "txt" and config.document_delimiter == "blank-line"
-        observers[fact] = lambda: SeparatedDocuments(step, needs_blank_line=is_separated)
+        observers[fact] = lambda: _observe_starts(form, config, step)
     if form == "jsonl":
         observers[_KEYS] = lambda: RowKeys(name)
     return observers
@@ -126,8 +134,20 @@ def _observers(name: str, config: TextSource, step: int) -> Observers:
 
 def _starts_fact(name: str, config: TextSource, step: int) -> str:
     """Return the name of the fact where documents start; "" if the file is one document."""
-    delimiter = config.document_delimiter if _form(name) == "txt" else "line"
+    form = _form(name)
+    delimiter = config.document_delimiter if form == "txt" else "line"
+    if config.joins_rows:
+        column = config.text_column if form == "jsonl" else ""
+        rows = f"{config.rows_per_document} rows or {config.document_start_pattern!r}"
+        return f"documents of {rows} in {column!r} at multiples of {step}"
     return "" if delimiter == "file" else f"documents of {delimiter} at multiples of {step}"
+
+
+def _observe_starts(form: str, config: TextSource, step: int) -> DocumentStarts:
+    if config.joins_rows:
+        return RowStarts(step, config, is_json=form == "jsonl")
+    is_separated = form == "txt" and config.document_delimiter == "blank-line"
+    return SeparatedDocuments(step, needs_blank_line=is_separated)
 
 
 def read(
@@ -141,29 +161,36 @@ def read(
     reading = reading or RecordTracker()
     count = reading.counting(count)
     grouped = files_of_group(split)
-    found = (
-        _rows_of_group(grouped, config, count)
+    documents = (
+        _documents_of_group(grouped, config, count)
         if grouped
-        else ((row, split.file) for row in _rows_of(split, config, count))
+        else ((rows, split.file) for rows in _documents_of(split, config, count))
     )
-    parts = ((part, file) for row, file in found for part in _parts(row, config, count))
-    for part, file in reading.records(parts, file=split.file):
-        document = _document(part, file, config, count) if reading.is_new else None
+    for rows, file in reading.records(documents, file=split.file):
+        document = _document(rows, file, config, count) if reading.is_new else None
         if document is not None:
-            count("rows-kept")
             yield document
 
 
-def _rows_of_group(
+def _documents_of_group(
     files: Iterable[SourceFile], config: TextSource, count: Count
-) -> Iterator[tuple[TextRow, SourceFile]]:
+) -> Iterator[tuple[list[TextRow], SourceFile]]:
     for file in files:
         is_empty = True
-        for row in _rows_of(_whole(file, config), config, count):
+        for rows in _documents_of(_whole(file, config), config, count):
             is_empty = False
-            yield row, file
+            yield rows, file
         if is_empty:
             count("files-without-text", example=file.name)
+
+
+def _documents_of(split: Split, config: TextSource, count: Count) -> Iterator[list[TextRow]]:
+    """Yield the rows of each document of a split."""
+    rows = _rows_of(split, config, count)
+    parts = (part for row in rows for part in _parts(row, config, count))
+    if config.joins_rows:
+        return join_rows(parts, split.file, config, count)
+    return ([part] for part in parts)
 
 
 def _rows_of(split: Split, config: TextSource, count: Count) -> Iterator[TextRow]:
@@ -179,11 +206,12 @@ def _rows_of(split: Split, config: TextSource, count: Count) -> Iterator[TextRow
         longest=config.max_document_bytes if form == "txt" else 0,
         on_encoding=lambda name: count(f"files-decoded-as-{name}", example=file.name),
     )
-    rows = (
-        _json_rows(lines, file, config, count)
-        if form == "jsonl"
-        else _text_rows(lines, split, config, count)
-    )
+    if form == "jsonl":
+        rows = _json_rows(lines, file, config, count)
+    elif config.joins_rows:
+        rows = lines_as_rows(lines)
+    else:
+        rows = _text_rows(lines, split, config, count)
     yield from _as_stored(rows, split)
 
 
@@ -223,10 +251,31 @@ def _parts(row: TextRow, config: TextSource, count: Count) -> Iterator[TextRow]:
 
 
 def _document(
+    rows: list[TextRow], file: SourceFile, config: TextSource, count: Count
+) -> RawDocument | None:
+    """Return the document of some rows, None if all are dropped."""
+    documents = [
+        document
+        for row in rows
+        if (document := _document_of_row(row, file, config, count)) is not None
+    ]
+    if not documents:
+        return None
+    count("rows-kept", len(documents))
+    if len(documents) == 1:
+        return documents[0]
+    return documents[0]._replace(
+        paragraphs=[text for document in documents for text in document.paragraphs],
+        byte_end=documents[-1].byte_end,
+        raw="\n".join(document.raw for document in documents),
+    )
+
+
+def _document_of_row(
     row: TextRow, file: SourceFile, config: TextSource, count: Count
 ) -> RawDocument | None:
     count("rows-in")
-    where = f"{file.name}, {row.where or f'byte {row.position:,} of its text'}"
+    where = row.describe_place(file)
     text = row.text
     if isinstance(text, bytes):
         count("raw-bytes", len(text))
@@ -234,7 +283,7 @@ def _document(
         if text is None:
             count("rows-dropped-undecodable", example=where)
             return None
-    paragraphs = join_wrapped_lines(normalise(text)) if isinstance(text, str) else []
+    paragraphs = _paragraphs(text, config) if isinstance(text, str) else []
     if not paragraphs:
         count("rows-dropped-no-text", example=where)
         return None
@@ -259,6 +308,12 @@ def _document(
         file=file.sha256,
         raw=text,
     )
+
+
+def _paragraphs(text: str, config: TextSource) -> list[str]:
+    if config.joins_rows:
+        return [line for line in [one_line(text)] if line]
+    return join_wrapped_lines(normalise(text))
 
 
 def _has_surrogate(text: str) -> bool:
@@ -339,7 +394,7 @@ def _text_row(document: list[Line]) -> TextRow:
 def _json_rows(
     lines: Iterator[Line], file: SourceFile, config: TextSource, count: Count
 ) -> Iterator[TextRow]:
-    for line in lines:
+    for number, line in enumerate(lines):
         if not line.data.strip():
             continue
         count("raw-bytes", len(line.data))
@@ -351,7 +406,8 @@ def _json_rows(
         text = row.get(config.text_column)
         identifier = None if config.id_column is None else row.get(config.id_column)
         title = None if config.title_column is None else row.get(config.title_column)
-        yield TextRow(text, identifier, title, line.start, line.start, line.end)
+        start, end = line.start, line.end
+        yield TextRow(text, identifier, title, start, start, end, number=number)
 
 
 def _groups(files: Iterable[SourceFile], *, most_bytes: int) -> Iterator[list[SourceFile]]:

@@ -21,7 +21,8 @@ from pipelines.io.splits import SourceFile, Split
 
 _HEAD_BYTES = 16
 _PROBED_BYTES, _PROBED_ROWS = 1 << 20, 100
-_MAX_LINE = 1 << 20
+MAX_LINE = 1 << 20
+"""Number of bytes of a line that observers look at."""
 
 
 @functools.cache
@@ -89,7 +90,7 @@ class DocumentStarts(abc.ABC):
         at = self._wanted - self._position
         while at < len(data):
             end = data.find(b"\n", at)
-            self._line += data[at : end if end >= 0 else None][: _MAX_LINE - len(self._line)]
+            self._line += data[at : end if end >= 0 else None][: MAX_LINE - len(self._line)]
             if end < 0:
                 break
             self._take_line(self._position + end + 1)

@@ -24,6 +24,13 @@ class TextRow(NamedTuple):
     part: int = 1
     """Number of the part, where it was too long and was cut."""
 
+    number: int = 0
+    """Number of the row in its file, or in a split that starts with a document."""
+
+    def describe_place(self, file: SourceFile) -> str:
+        """Return where the row is, for notes."""
+        return f"{file.name}, {self.where or f'byte {self.position:,} of its text'}"
+
 
 def require_fields(found: list[str], file: SourceFile, config: TextSource, *, what: str) -> None:
     """Check that a file has the fields that the configuration names.

@@ -10,6 +10,7 @@ import io
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import pyarrow as pa
@@ -23,7 +24,6 @@ from pipelines.books.clean_book import clean_books
 from pipelines.counters import Counters
 from pipelines.documents.sentences import split_sentences
 from pipelines.io.compression import Chunk
-from pipelines.io.lines import stream_lines
 from pipelines.mediawiki.dumps import iterate_pages
 from pipelines.mediawiki.wikitext import clean_wikitext, wiki_settings
 from pipelines.sources import text as text_source
@@ -57,10 +57,7 @@ def book(text: str) -> None:
 
 
 def lines(text: str) -> None:
-    stream = io.BytesIO(text.encode("utf-8", "surrogatepass"))
-    found = stream_lines(stream, where="x", on_encoding=lambda encoding: None)
-    paragraphs = [" ".join(line.data.decode("utf-8", "replace").split()) for line in found]
-    split_sentences(paragraphs, "en", max_characters=1000)
+    text_file(text.encode("utf-8", "surrogatepass"), "a.txt", rows_per_document=1000)
 
 
 def dump(text: str) -> None:
@@ -70,10 +67,11 @@ def dump(text: str) -> None:
     list(iterate_pages([chunk], end=len(data), at_start=True, at_end=True))
 
 
-def text_file(data: bytes, name: str) -> None:
+def text_file(data: bytes, name: str, **options: Any) -> None:
     """Read a file as documents of at most 1 kB."""
     fsspec.filesystem("memory").pipe(f"/growth/{name}", data)
-    config = TextSource(name="s", paths=(f"memory://growth/{name}",), max_document_bytes=1024)
+    path = f"memory://growth/{name}"
+    config = TextSource(name="s", paths=(path,), max_document_bytes=1024, **options)
     for split in text_source.plan(config):
         for raw in text_source.read(split, config, Counters().count):
             split_sentences(raw.paragraphs, "en", max_characters=1000)

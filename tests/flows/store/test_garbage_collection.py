@@ -153,11 +153,8 @@ def test_stale_records_and_temporary_files_are_deleted(store: ArtifactStore) -> 
         "part": [[missing, existing]],
         "none": [[missing]],
         "words": [[]],
-        "both.part-00000": [[existing]],
-        "unfinished.part-00000": [[existing]],
     }.items():
         store.backend.replace(f"{folder}/{name}.json", dump_json({"locations": locations}))
-        store.backend.replace(f"{folder}/{name}.blobs", b"x")
     others = {
         f"{folder}/damaged.json",
         f"{folder}/x.json.0123456789ab.partial",
@@ -175,8 +172,7 @@ def test_stale_records_and_temporary_files_are_deleted(store: ArtifactStore) -> 
     assert f"{folder}/words.json" not in paths(find(store, grace_hours=24))
     set_times(store, 0.0)
     report = collect(store, grace_hours=24)
-    stale = ("part", "none", "words", "both.part-00000")
-    items = {f"{folder}/{name}.{suffix}" for name in stale for suffix in ("json", "blobs")}
+    items = {f"{folder}/{name}.json" for name in ("part", "none", "words")}
     assert paths(report) == items | others
     assert not paths(report) & set(store.backend.stat(""))
     assert exists(store, manifest)

@@ -13,8 +13,8 @@ import pytest
 from support.archive_builder import COMPRESSORS, tar_bytes, tar_entry, write_books, zip_bytes
 
 from pipelines.counters import Counters, check_balance
-from pipelines.sources import bookcorpus, books
-from schemas.corpus_configs import BookCorpusSource, BooksSource
+from pipelines.sources import books
+from schemas.corpus_configs import BooksSource
 from schemas.errors import CorruptInputError
 
 PROSE = (
@@ -215,11 +215,8 @@ def test_zip_behind_program_is_read(tmp_path: Path) -> None:
 def test_empty_zip_is_planned(tmp_path: Path) -> None:
     (tmp_path / "b.zip").write_bytes(zip_bytes([]))
     assert read(tmp_path / "b.zip") == ([], {})
-    for plan, config in (
-        (books.plan, BooksSource(name="b", paths=(str(tmp_path),))),
-        (bookcorpus.plan, BookCorpusSource(name="b", paths=(str(tmp_path),))),
-    ):
-        assert [split.file.name for split in plan(config)] == ["b.zip"]  # type: ignore[operator]
+    config = BooksSource(name="b", paths=(str(tmp_path),))
+    assert [split.file.name for split in books.plan(config)] == ["b.zip"]
 
 
 X, Y, Z = ("x.txt", PROSE), ("x.txt", OTHER), ("y.txt", PROSE + OTHER)
@@ -253,16 +250,3 @@ def test_books_of_one_name_are_told_apart_by_their_bytes(
         found.append(sorted(ids))
     assert found[0] == found[-1]
     assert [name.partition("~")[0] for name in found[0]] == ["b:x", "b:x", "b:y"]
-
-
-def test_members_of_one_name_of_two_archives_of_lines(tmp_path: Path) -> None:
-    for number in (1, 2):
-        data = zip_bytes([("p.txt", b"a line of %d .\n" % number)])
-        (tmp_path / f"{number}.zip").write_bytes(data)
-    config = BookCorpusSource(name="b", paths=(f"{tmp_path}/*.zip",))
-    made = [
-        raw.document_id
-        for split in bookcorpus.plan(config)
-        for raw in bookcorpus.read(split, config, Counters().count)
-    ]
-    assert made == ["b:1.zip@0/p.txt:0", "b:2.zip@0/p.txt:0"]

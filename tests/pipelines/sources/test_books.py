@@ -1,8 +1,7 @@
-"""The sources `books` and `bookcorpus`, on archives written here."""
+"""The source `books`, on archives written here."""
 
 from __future__ import annotations
 
-import bz2
 import gzip
 import json
 import stat
@@ -12,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.archive_builder import tar_bytes, tar_entry, write_books
+from support.archive_builder import epub_bytes, tar_bytes, tar_entry, write_books, xhtml
 
 from pipelines.counters import Counters, check_balance
 from pipelines.io.splits import RawDocument, Split
-from pipelines.sources import archives, bookcorpus, books
+from pipelines.sources import archives, book_files, books
 from pipelines.sources.archives import decompress_tar, list_members
-from schemas.corpus_configs import BookCorpusSource, BooksSource
-from schemas.errors import ConfigError, CorruptInputError, MissingInputError
+from schemas.corpus_configs import BooksSource
+from schemas.errors import MissingInputError
 
 PROSE = (
     "It was a bright cold morning when the three of them set out along the river bank, and "
@@ -39,7 +38,7 @@ def read_all(source: Any, config: Any) -> tuple[list[Split], list[RawDocument], 
     counters = Counters()
     splits = source.plan(config)
     documents = [raw for split in splits for raw in source.read(split, config, counters.count)]
-    for things in ("books", "book-words", "rows"):
+    for things in ("books", "book-words"):
         check_balance(counters, things, where="test")
     return splits, documents, counters
 
@@ -198,7 +197,7 @@ def test_links_and_devices_are_never_followed(tmp_path: Path) -> None:
 def test_member_that_is_too_large_is_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
 ) -> None:
-    monkeypatch.setattr(books, "MAX_BOOK_BYTES", 1000)
+    monkeypatch.setattr(book_files, "MAX_BOOK_BYTES", 1000)
     large = PROSE.encode() * 100
     members = {"large.txt": large, "small.txt": PROSE.encode(), "bomb.txt": gzip.compress(large)}
     write_books(tmp_path / form, members)
@@ -233,7 +232,7 @@ def test_several_books_in_a_file_are_documents_with_their_own_bytes(
         decoder = encoding.removesuffix("-sig") if encoding != "utf-16" else "utf-16-le"
         assert [piece.decode(decoder).lstrip("\ufeff") for piece in pieces] == texts
     for raw, text in zip(documents, texts, strict=True):
-        assert books.read_book("".join(texts), raw.document_id, name="all.txt") == text
+        assert book_files.read_book("".join(texts), raw.document_id, name="all.txt") == text
 
 
 def test_words_of_dropped_books_are_counted_by_reason(tmp_path: Path) -> None:
@@ -247,103 +246,61 @@ def test_words_of_dropped_books_are_counted_by_reason(tmp_path: Path) -> None:
     assert counters["book-words-dropped-license"] == len(book("B", paragraphs=0).split())
 
 
+def page_of(title: str) -> str:
+    return (
+        f"<title>{title}</title><style>p {{ x }}</style><nav>Contents</nav><h1>{title}</h1>"
+        f"<h2>I</h2><p>{PROSE}</p><h2>II</h2><p>{PROSE}</p><p>{PROSE}</p>"
+    )
+
+
+@pytest.mark.parametrize("suffix", ["", ".zip", ".tar", ".tar.gz"])
+def test_pages_and_epubs_are_books(tmp_path: Path, suffix: str) -> None:
+    chapters = {"1.xhtml": f"<h2>I</h2><p>{PROSE}</p>", "2.xhtml": f"<p>{PROSE}</p><p>{PROSE}</p>"}
+    members = {
+        "a.HTML": page_of("A Walk").encode("utf-16"),
+        "b.htm": page_of("Caf\u00e9 Noir").encode(),
+        "c.Epub": epub_bytes(chapters, title="A Voyage"),
+        "d.xhtml": xhtml(page_of("")).encode(),
+        "g.epub": b"no zip",
+        "e.html": b"<script>nothing</script>",
+        "f.html": bytes(range(256)) * 9,
+        "same.txt": PROSE.encode(),
+        "same.html": page_of("Same").encode(),
+    }
+    path = tmp_path / f"books{suffix}"
+    write_books(path, members)
+    _, documents, counters = read_all(books, config_of(path))
+    titles = {raw.document_id.partition("~")[0]: raw.title for raw in documents}
+    assert titles == {
+        "test:a": "A Walk",
+        "test:b": "Caf\u00e9 Noir",
+        "test:c": "A Voyage",
+        "test:d": "d",
+        "test:same": "Same",
+    }
+    assert [raw.paragraphs for raw in documents] == [[PROSE] * 3] * 4 + [[PROSE]] + [[PROSE] * 3]
+    assert counters["books-disambiguated-by-digest"] == 2
+    dropped = {name: n for name, n in counters.items() if name.startswith("books-dropped-")}
+    assert dropped == {
+        "books-dropped-malformed": 1,
+        "books-dropped-no-prose": 1,
+        "books-dropped-undecodable": 1,
+    }
+    assert counters["book-words-dropped-markup"] == 4 * 4 + 1
+    assert counters["book-words-dropped-list"] == 4
+    stored = 0 if not suffix else path.stat().st_size
+    assert all(raw.byte_end <= (stored or len(members["a.HTML"])) for raw in documents)
+
+
+def test_book_of_one_page_is_found_again(tmp_path: Path) -> None:
+    data = page_of("A").encode()
+    write_books(tmp_path / "books", {"a.html": data})
+    _, (document,), _ = read_all(books, config_of(tmp_path / "books"))
+    text = book_files.extract_text(data, name="a.html").text
+    assert book_files.read_book(text, document.document_id, name="a.html") == document.raw
+
+
 def test_nothing_to_read_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "picture.jpg").write_bytes(b"x")
     with pytest.raises(MissingInputError):
         books.plan(config_of(tmp_path))
-
-
-def corpus(path: Path, **options: Any) -> BookCorpusSource:
-    return BookCorpusSource(name="bc", paths=(str(path),), **options)
-
-
-LINES = [f"sentence number {number} did n't end ." for number in range(100)]
-
-
-@pytest.mark.parametrize("target_split_bytes", [1024, 1500, 1 << 20])
-@pytest.mark.parametrize("lines", [1, 7, 1000])
-def test_documents_of_lines_do_not_depend_on_splits(
-    tmp_path: Path, target_split_bytes: int, lines: int
-) -> None:
-    path = tmp_path / "p1.txt"
-    path.write_text("\n".join(LINES[:50]) + "\n\n  \n" + "\n".join(LINES[50:]))
-    config = corpus(path, target_split_bytes=target_split_bytes, lines_per_document=lines)
-    splits, documents, counters = read_all(bookcorpus, config)
-    assert len(splits) > 1 or target_split_bytes > 1500 or lines == 1000
-    assert [raw.paragraphs for raw in documents] == [
-        LINES[start : start + lines] for start in range(0, 100, lines)
-    ]
-    assert len({raw.document_id for raw in documents}) == len(documents)
-    assert documents[0].document_id == "bc:p1.txt:0"
-    stored = path.read_bytes()
-    for raw in documents:
-        assert stored[raw.byte_start : raw.byte_end].decode().split("\n")[0] == raw.paragraphs[0]
-    assert counters["rows-kept"] == 100
-    assert counters["rows-dropped-blank"] == 2
-
-
-def test_a_line_that_matches_begins_a_document(tmp_path: Path) -> None:
-    path = tmp_path / "p1.txt"
-    path.write_text("a .\nb .\nisbn : 1\nc .\nd .\ne .\nisbn : 2\n")
-    config = corpus(path, lines_per_document=3, document_start_pattern="^isbn")
-    _, documents, _ = read_all(bookcorpus, config)
-    assert [raw.paragraphs for raw in documents] == [
-        ["a .", "b ."],
-        ["isbn : 1", "c .", "d ."],
-        ["e ."],
-        ["isbn : 2"],
-    ]
-    with pytest.raises(ConfigError, match="document_start_pattern"):
-        bookcorpus.plan(corpus(path, document_start_pattern="("))
-
-
-@pytest.mark.parametrize("name", ["p1.txt.gz", "p1.txt.bz2", "all.tar.gz", "all.zip"])
-def test_compressed_and_archived_lines_give_the_same_documents(tmp_path: Path, name: str) -> None:
-    data = "\n".join(LINES).encode()
-    is_archive = name.startswith("all")
-    if is_archive:
-        write_books(tmp_path / name, {"in/p1.txt": data, "urls.list": b"x\n"})
-    else:
-        (tmp_path / name).write_bytes((gzip if name.endswith(".gz") else bz2).compress(data))
-    _, documents, counters = read_all(bookcorpus, corpus(tmp_path / name, lines_per_document=30))
-    assert [line for raw in documents for line in raw.paragraphs] == LINES
-    assert len(documents) == 4
-    assert documents[0].document_id == f"bc:{'in/p1.txt' if is_archive else name}:0"
-    assert counters["files-ignored-not-text"] == is_archive
-
-
-@pytest.mark.parametrize("suffix", [".zip", ".tar", ".tar.gz"])
-def test_lines_of_members_with_one_name_are_told_apart(tmp_path: Path, suffix: str) -> None:
-    data = "\n".join(LINES).encode()
-    for folder in ("a", "b"):
-        write_books(tmp_path / f"{folder}{suffix}", {"p1.txt": data, f"{folder}.TXT": data})
-    splits, documents, _ = read_all(bookcorpus, corpus(tmp_path, lines_per_document=100))
-    assert len(splits) == (2 if suffix == ".tar.gz" else 4)
-    made = {raw.document_id.removeprefix("bc:") for raw in documents}
-    assert made == {f"{x}{suffix}@0/p1.txt:0" for x in "ab"} | {f"{x}.TXT:0" for x in "ab"}
-
-
-@pytest.mark.parametrize("name", ["p1.txt", "p1.txt.gz", "all.zip"])
-def test_encoding_of_lines_is_decided_once_for_a_file(tmp_path: Path, name: str) -> None:
-    written = [
-        "the first line is ascii .",
-        "да .",
-        *(f"старик пошёл к реке {n} ." for n in range(99)),
-    ]
-    data = "\n".join(written).encode("koi8-r")
-    if name == "all.zip":
-        write_books(tmp_path / name, {"p1.txt": data})
-    else:
-        (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
-    config = corpus(tmp_path / name, lines_per_document=10, target_split_bytes=1024)
-    splits, documents, counters = read_all(bookcorpus, config)
-    assert len(splits) == 1
-    assert [line for raw in documents for line in raw.paragraphs] == written
-    assert counters["files-decoded-as-koi8-r"] == 1
-
-
-def test_compressed_lines_that_are_cut_off_are_an_error(tmp_path: Path) -> None:
-    path = tmp_path / "p1.txt.gz"
-    path.write_bytes(gzip.compress("\n".join(LINES).encode())[:-20])
-    with pytest.raises(CorruptInputError, match="no end"):
-        read_all(bookcorpus, corpus(path))
