@@ -27,7 +27,7 @@ from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunRecord, read_run, run_ids
 from pipelines.runners.portable import worker_program
 
-_START_SECONDS = 120
+_START_SECONDS = 300
 _MOST_SECONDS = 600
 """At most: engines on a busy machine take their time."""
 
