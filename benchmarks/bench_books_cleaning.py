@@ -37,8 +37,7 @@ from benchmarks.timing import add_data_option, parser_for
 from pipelines.books.clean_book import clean_books
 from pipelines.books.layout import LineJoiner
 from pipelines.io.encodings import normalise
-from pipelines.sources.books import decode_book
-from schemas.errors import InputError
+from pipelines.sources.book_files import extract_text
 
 RAW = "gutenberg-raw-children-73.tar.gz"
 BY_HAND = "gutenberg-clean-children-71.tar.gz"
@@ -192,10 +191,8 @@ def measure(folder: Path, *, align: bool) -> Result:
         if name not in by_hand:
             continue
         start = time.process_time()
-        decoded = decode_book(data)
-        if decoded is None:
-            raise InputError(f"{folder / RAW}: {name} cannot be decoded")
-        books = list(clean_books(decoded.text))
+        extracted = extract_text(data, name=name)
+        books = list(clean_books(extracted.text))
         seconds = result.seconds + time.process_time() - start
         result = result._replace(seconds=seconds, raw_bytes=result.raw_bytes + len(data))
         ours = words_of(" ".join(p for book in books for p in book.paragraphs))
@@ -244,12 +241,10 @@ def measure_all(folder: Path) -> None:
     for archive in sorted(folder.glob("*.tar.gz")):
         for name, data in members(archive):
             start = time.process_time()
-            decoded = decode_book(data)
-            if decoded is None:
-                raise InputError(f"{archive}: {name} cannot be decoded")
-            books = list(clean_books(decoded.text))
+            extracted = extract_text(data, name=name)
+            books = list(clean_books(extracted.text))
             seconds += time.process_time() - start
-            texts.append(normalise(decoded.text))
+            texts.append(normalise(extracted.text))
             bodies += len(books)
             words += sum(book.words for book in books)
             kept += sum(book.kept_words for book in books)

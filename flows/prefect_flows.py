@@ -180,10 +180,12 @@ def bert_flow(
     """
     try:
         loaded = _load(recipe, overrides, store)
-        _report_crashed(clean_up_killed_runs(loaded))
+        artifacts = find_store(loaded.store)
+        _report_crashed(clean_up_killed_runs(loaded, store=artifacts))
         run = prepare_run(
             loaded,
             recipe_steps(loaded, part=part, until=until),
+            store=artifacts,
             listeners=[LogLines(_log_line), ArtifactListener()],
             rebuild=rebuild or (),
             engine="prefect",

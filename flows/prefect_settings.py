@@ -10,8 +10,8 @@ import contextlib
 import functools
 import os
 import secrets
-import signal
 import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -103,7 +103,7 @@ def prefect_api() -> Iterator[None]:
 
 @functools.cache
 def start_server() -> tuple[str, str]:
-    """Start Prefect's temporary server, which ends with this process, once per process.
+    """Start Prefect's temporary server once per process; it ends with this process.
 
     Other users of the machine can reach its port, so requests need a random password. The server
     gets it by its environment, which other users cannot read.
@@ -114,31 +114,22 @@ def start_server() -> tuple[str, str]:
     Raises:
         RunnerError: The server does not start.
     """
-    from prefect.server.api.server import SubprocessASGIServer  # loads Prefect
-    from prefect.settings import PREFECT_SERVER_API_AUTH_STRING, temporary_settings
-
     auth_string = f"bertloom:{secrets.token_urlsafe(32)}"
-    server = SubprocessASGIServer()
-    # The server inherits the mask: Ctrl-C does not end it before the run can report its own end.
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        with temporary_settings(updates={PREFECT_SERVER_API_AUTH_STRING: auth_string}):
-            server.start()
-    except RuntimeError as error:
-        advice = "Start one with `prefect server start` and set PREFECT_API_URL, or use"
-        raise RunnerError(f"Prefect's temporary server: {error} {advice} --engine local") from error
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-    if server.server_process is not None:
-        _end_with_this_process(server.server_process.pid)
-    return server.api_url, auth_string
-
-
-def _end_with_this_process(pid: int) -> None:
-    """Let another process end if this one is killed; Prefect stops its server in other cases."""
-    watcher = subprocess.Popen(  # noqa: S603 - no input of users
-        ["/bin/sh", "-c", 'read -r _; kill "$0"', str(pid)],
-        stdin=subprocess.PIPE,  # closed when this process ends, however it ends
-        start_new_session=True,  # Ctrl-C does not reach it
+    script = Path(__file__).with_name("prefect_temporary_server.py")
+    process = subprocess.Popen(  # noqa: S603 - our own script, no shell
+        [sys.executable, "-P", str(script)],
+        stdin=subprocess.PIPE,  # the system closes it also if this process is killed
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # after Ctrl-C, the run reports its end to the server
+        env={**os.environ, "PREFECT_SERVER_API_AUTH_STRING": auth_string},
     )
-    atexit.register(watcher.kill)
+    # Registered before Prefect's own hooks, so that it runs after what they send.
+    atexit.register(process.communicate)
+    url = process.stdout.readline().strip() if process.stdout is not None else ""
+    if not url:
+        raise RunnerError(
+            "Prefect's temporary server did not start. Start one with `prefect server start` and "
+            "set PREFECT_API_URL, or use --engine local"
+        )
+    return url, auth_string

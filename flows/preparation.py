@@ -15,9 +15,10 @@ from flows.run.graph import StepGraph
 from flows.run.machines import Coordinator, MachineOptions, check_port, check_store
 from flows.run.plan import plan_steps
 from flows.run.preflight import check_environment, check_inputs, check_sample
-from flows.run.run import RETRY_DELAYS, Run, find_store, get_store
+from flows.run.run import RETRY_DELAYS, Run, get_store
 from flows.run.run_recorder import RunRecorder
 from flows.run.step_execution import is_transient
+from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunRecord, mark_crashed_runs, read_run, runs_without_report
 from flows.trackers import TrackerListener
 from schemas.recipe import Recipe
@@ -32,6 +33,7 @@ def prepare_run(
     recipe: Recipe,
     graph: StepGraph,
     *,
+    store: ArtifactStore | None,
     listeners: Sequence[Listener] = (),
     rebuild: Collection[str] = (),
     engine: str = "local",
@@ -42,6 +44,7 @@ def prepare_run(
     Args:
         recipe: Recipe to run.
         graph: Its steps.
+        store: Its store; None if it does not exist yet.
         listeners: Listeners in addition to the run's own and to those of `watch_runs`.
         rebuild: Steps to build even if they are cached: `all`, stage names or step labels.
         engine: `prefect` or `local`, for the run's record.
@@ -55,9 +58,7 @@ def prepare_run(
     """
     check_environment(recipe, list(graph))
     check_sample(list(graph))
-    planned = _retry_transient_errors(
-        plan_steps, recipe, graph, store=find_store(recipe.store), rebuild=rebuild
-    )
+    planned = _retry_transient_errors(plan_steps, recipe, graph, store=store, rebuild=rebuild)
     cached = {step.label for step in planned if step.state == "cached"}
     _retry_transient_errors(check_inputs, [step for step in graph if step.label not in cached])
     own = (RunRecorder(), TrackerListener())
@@ -71,6 +72,7 @@ def prepare_run(
         engine=engine,
         planned=planned,
         machines=coordinator,
+        store=store,
     )
 
 
@@ -102,13 +104,16 @@ def _log_retry(state: tenacity.RetryCallState) -> None:
     _LOGGER.warning("planning: %s; next try in %.0f s", error, state.upcoming_sleep)
 
 
-def clean_up_killed_runs(recipe: Recipe) -> list[RunRecord]:
+def clean_up_killed_runs(recipe: Recipe, *, store: ArtifactStore | None) -> list[RunRecord]:
     """Mark the runs of killed processes as crashed.
+
+    Args:
+        recipe: Recipe of the runs.
+        store: Its store; None if it does not exist yet.
 
     Returns:
         The records of these runs; their reports are written.
     """
-    store = find_store(recipe.store)
     if store is None:
         return []
     run_ids = mark_crashed_runs(store, recipe=recipe.name)

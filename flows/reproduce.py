@@ -116,8 +116,9 @@ def reproduce(
     if (other := find_store(recipe.store)) and other.manifests(paths.values()):
         raise ConfigError(f"--into: {into} has the original artifacts. Name another store")
     raise_all(error for step in graph for error in _raw_file_errors(step, originals[step.label]))
-    clean_up_killed_runs(recipe)
-    run = prepare_run(recipe, graph, listeners=listeners)
+    copy = find_store(recipe.store)
+    clean_up_killed_runs(recipe, store=copy)
+    run = prepare_run(recipe, graph, store=copy, listeners=listeners)
     with run, local_executor(run) as submit:
         run_steps(run, submit)
     results = run.results()

@@ -13,7 +13,7 @@ from flows.run.events import Event, Listener, RunFinished, watch_runs
 from flows.run.executor import local_executor, run_steps
 from flows.run.log_lines import LogLines
 from flows.run.machines import Follower, MachineOptions, check_store
-from flows.run.run import get_store
+from flows.run.run import find_store, get_store
 from flows.run.step_execution import StepResult
 from flows.store.runs import read_run
 from schemas.errors import ConfigError
@@ -68,9 +68,16 @@ def run_recipe(
             parameters = parameters or {"recipe": recipe_fields(recipe)}
             bert_flow(**parameters, **selection, machines=machines)
         return collector.results
-    clean_up_killed_runs(recipe)
-    graph = recipe_steps(recipe, part=part, until=until)
-    run = prepare_run(recipe, graph, listeners=listeners, rebuild=rebuild, machines=machines)
+    store = find_store(recipe.store)
+    clean_up_killed_runs(recipe, store=store)
+    run = prepare_run(
+        recipe,
+        recipe_steps(recipe, part=part, until=until),
+        store=store,
+        listeners=listeners,
+        rebuild=rebuild,
+        machines=machines,
+    )
     with run, local_executor(run) as submit:
         run_steps(run, submit)
     return run.results()

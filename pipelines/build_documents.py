@@ -117,7 +117,7 @@ STAGE = Stage(
     run=build_documents,
     config=DocumentsConfig,
     output_type="documents",
-    libraries=("pyarrow", "sentencex", "chardet"),
+    libraries=("pyarrow", "sentencex", "chardet", "lxml"),
     raw_inputs=raw_inputs,
     supports_reuse=True,
 )

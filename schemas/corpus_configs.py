@@ -40,7 +40,8 @@ class SourceConfig(Config):
 
 
 class WikipediaSource(SourceConfig):
-    """MediaWiki XML dumps, export 0.3 to 0.11: plain, .bz2 (also multistream), .gz, .zst."""
+    """MediaWiki XML dumps, export 0.3 to 0.11: plain, .bz2 (also multistream), .gz, .zst,
+    .7z."""
 
     kind: Literal["wikipedia"] = "wikipedia"
     """`wikipedia`: MediaWiki dumps."""
@@ -68,7 +69,8 @@ class WikipediaSource(SourceConfig):
 
 
 class BooksSource(SourceConfig):
-    """Text files of books, in a folder, a .zip or a .tar (also .gz, .bz2, .xz, .zst)."""
+    """.txt, .html and .epub files of books, in a folder, a .zip or a .tar (also .gz, .bz2, .xz,
+    .zst)."""
 
     kind: Literal["books"] = "books"
     """`books`: files of one book, or of several between Project Gutenberg's marks."""

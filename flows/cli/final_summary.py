@@ -48,7 +48,7 @@ def summary_parts(
         results: Results of all steps, in their order.
         store: Store with the artifacts.
         recipe: Name of the recipe.
-        report: URL of the run's report.
+        report: URL of the run's report; "" if it was not written.
         seconds: Wall time of the run.
     """
     steps = Steps((), tuple(Built(result.label, result.manifest) for result in results))
@@ -78,8 +78,13 @@ def summary_parts(
         *_sample_commands(results, store=store, recipe=recipe),
         f"store: {relative(store.root)}",
         _wrapped([headline]),
-        f"report: {relative(report)}",
+        report_line(report),
     ]
+
+
+def report_line(report: str) -> str:
+    """Return the line that names the report of a run; "" if it was not written."""
+    return f"report: {relative(report) if report else 'not written, see the warning above'}"
 
 
 def count_line(results: Sequence[StepResult], *, recipe: str, seconds: float) -> str:

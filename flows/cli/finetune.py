@@ -128,8 +128,9 @@ def finetune(
         started = time.monotonic()
         printer = StepPrinter()
         with printer.replace_printed_error():
-            results = run_recipe(loaded, listeners=[printer], engine=engine)
-        print_results(loaded, results, seconds=time.monotonic() - started)
+            run_recipe(loaded, listeners=[printer], engine=engine)
+        if printer.run is not None:
+            print_results(printer.run, seconds=time.monotonic() - started)
 
 
 def _check_inputs(examples: dict[str, Any], checkpoint: str, *, store: str | None) -> str:

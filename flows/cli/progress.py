@@ -15,6 +15,7 @@ from flows.cli.tables import as_text, console_for, is_terminal
 from flows.formatting import format_duration
 from flows.run.events import Event, RunFinished, RunStarted, StepFailed, StepFinished
 from flows.run.log_lines import event_lines, result_summary
+from flows.run.run import Run
 from model.monitoring.formatting import format_rounded_duration
 from pipelines.terminal import lines_above_bars
 from schemas.errors import BertloomError
@@ -25,6 +26,9 @@ class StepPrinter:
 
     def __init__(self, *, as_json: bool = False) -> None:
         """Print to standard error if standard output is for JSON."""
+        self.run: Run | None = None
+        """The run, as soon as it starts."""
+
         self._as_json = as_json
         self._estimates: dict[str, float] = {}
         self._built_seconds: list[float] = []
@@ -51,7 +55,8 @@ class StepPrinter:
         """Print an event. Consecutive cached steps are one line."""
         with self._lock:
             match event:
-                case RunStarted():
+                case RunStarted(run):
+                    self.run = run
                     self._estimate_steps(event)
                 case StepFinished(result=result) if result.was_cached:
                     self._cached.append(event)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +14,7 @@ import typer
 from flows.cli import options
 from flows.cli.console import echo, echo_raw
 from flows.cli.fill import mask_lines
-from flows.cli.final_summary import count_line, warning_lines
+from flows.cli.final_summary import count_line, report_line, warning_lines
 from flows.cli.init import write_schema_next_to
 from flows.cli.plan import print_plan
 from flows.cli.progress import StepPrinter
@@ -25,8 +25,7 @@ from flows.quickstart.folder_scan import FolderScan, detect_language, scan_folde
 from flows.quickstart.mask_prompts import held_out_prompts
 from flows.quickstart.recipe_proposal import SMALL_TEXT_BYTES, gpu_name, propose, recipe_name
 from flows.recipes.loader import load_recipe
-from flows.run.run import get_store
-from flows.run.step_execution import StepResult
+from flows.run.run import Run
 from flows.running import run_recipe
 from flows.store.default_store import default_store
 from model.pretrain import STAGE as PRETRAIN
@@ -84,8 +83,9 @@ def quickstart(
     started = time.monotonic()
     printer = StepPrinter()
     with printer.replace_printed_error():
-        results = run_recipe(loaded, listeners=[printer], engine=engine)
-    _print_results(loaded, results, seconds=time.monotonic() - started)
+        run_recipe(loaded, listeners=[printer], engine=engine)
+    if printer.run is not None:
+        _print_results(printer.run, seconds=time.monotonic() - started)
 
 
 def _scan_lines(scan: FolderScan, language: str) -> Iterator[str]:
@@ -116,10 +116,10 @@ def _write_and_plan(text: str, file: Path, *, store: str | None) -> Recipe:
     return loaded
 
 
-def _print_results(recipe: Recipe, results: Sequence[StepResult], *, seconds: float) -> None:
+def _print_results(run: Run, *, seconds: float) -> None:
     """Print the steps and wall time of a run, predictions of its best phase for held-out texts,
     and how to continue."""
-    store = get_store(recipe.store)
+    recipe, store, results = run.recipe, run.store, run.results()
     phases = [result for result in results if result.manifest.stage == PRETRAIN.name]
     checkpoint = best_checkpoint([phase.manifest for phase in phases])
     cached = [result for result in results if result.was_cached]  # others have printed warnings
@@ -138,5 +138,4 @@ def _print_results(recipe: Recipe, results: Sequence[StepResult], *, seconds: fl
             echo_raw(line)
     example = shlex.quote(prompts[0].text if prompts else "... [MASK] ...")
     echo_raw(f"\ntry it:\n  bertloom fill {example}{options.store_option(recipe.store)}")
-    report = options.relative(store.url(f"reports/{recipe.name}.html"))
-    echo(f"report: {report}")
+    echo(report_line(run.newest_report))

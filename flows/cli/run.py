@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -16,10 +15,9 @@ from flows.cli.progress import StepPrinter
 from flows.cli.tables import print_result
 from flows.recipes.loader import load_recipe
 from flows.run.machines import JOIN_TIMEOUT, parse_machine_options
-from flows.run.run import get_store
+from flows.run.run import Run
 from flows.run.step_execution import StepResult
 from flows.running import flow_parameters, follow_run, run_recipe
-from schemas.recipe import Recipe
 
 
 def run(
@@ -66,7 +64,7 @@ def run(
         return
     printer = StepPrinter(as_json=as_json)
     with printer.replace_printed_error():
-        results = run_recipe(
+        run_recipe(
             loaded,
             listeners=[EstimatePrinter(), printer],
             engine=engine,
@@ -75,23 +73,22 @@ def run(
             until=until,
             machines=machines,
         )
-    print_results(loaded, results, seconds=time.monotonic() - started, as_json=as_json)
+    if printer.run is not None:
+        print_results(printer.run, seconds=time.monotonic() - started, as_json=as_json)
 
 
-def print_results(
-    recipe: Recipe, results: Sequence[StepResult], *, seconds: float, as_json: bool = False
-) -> None:
+def print_results(run: Run, *, seconds: float, as_json: bool = False) -> None:
     """Print the summary of a run that took `seconds` of wall time."""
-    store = get_store(recipe.store)
-    report = store.url(f"reports/{recipe.name}.html")
+    results, store, recipe = run.results(), run.store, run.recipe.name
     data = {
-        "recipe": recipe.name,
+        "recipe": recipe,
         "store": store.root,
-        "report": report,
+        "report": run.newest_report or None,
         "seconds": round(seconds, 3),
         "steps": [_result_json(result) for result in results],
     }
-    parts = summary_parts(results, store=store, recipe=recipe.name, report=report, seconds=seconds)
+    report = run.newest_report
+    parts = summary_parts(results, store=store, recipe=recipe, report=report, seconds=seconds)
     print_result(data, *parts, as_json=as_json)
 
 

@@ -178,10 +178,10 @@ FORMS = (
 
 def describe_names(text: str, store: ArtifactStore) -> str:
     """Return the artifact names closest to a text, and the forms of a name."""
-    run, names = newest_run(store), [pointer.stage for pointer in store.pointers()]
-    names += [step.label for step in run.steps] if run else []
-    for name, pointer in store.ref_pointers().items():
-        names += [name, *(f"{name}/{part}" for part in pointer.parts)]
+    names = [*store.refs(), *(pointer.stage for pointer in store.pointers())]
+    publication = text.rpartition("/")[0]
+    if publication in names and (pointer := store.ref(publication)) is not None:
+        names += [f"{publication}/{part}" for part in pointer.parts]
     forms = ", ".join(form.description for form in FORMS)
     return f"{closest_names(text, names)}Name an artifact by {forms}"
 

@@ -14,6 +14,7 @@ from rich.cells import cell_len, set_cell_size
 
 from flows.lineage.graph import LineageGraph, Node
 from flows.lineage.text_formats import label, one_line
+from schemas.redaction import redact
 
 if TYPE_CHECKING:
     import jinja2
@@ -220,4 +221,5 @@ def _environment() -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=redact,
     )

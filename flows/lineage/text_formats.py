@@ -121,4 +121,6 @@ def label(node: Node) -> tuple[str, ...]:
 
 def one_line(text: str) -> str:
     """Replace line breaks and other control characters by spaces."""
+    if text.isprintable():
+        return text
     return "".join(letter if letter.isprintable() else " " for letter in text)

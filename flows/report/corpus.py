@@ -49,8 +49,8 @@ class Corpus(NamedTuple):
     counters: Mapping[str, int]
     """Counters of the documents, and of tokens by source."""
 
-    record_counts: Sequence[tuple[str, RecordCounts]]
-    """Counts with the label of their step."""
+    record_counts: Sequence[tuple[str, RecordCounts, str]]
+    """Counts with the label of their step and the id of its artifact."""
 
     templates: Sequence[UnknownTemplates]
     dropped_text: Sequence[DroppedText]
@@ -85,7 +85,9 @@ def read_corpus(store: ArtifactStore, steps: Steps) -> Corpus | None:
     return Corpus(
         counters=counters,
         record_counts=[
-            (step.label, counts) for step in built for counts in record_counts(step.counters)
+            (step.label, counts, step.id)
+            for step in built
+            for counts in record_counts(step.counters)
         ],
         templates=unknown_templates(documents.counters) if documents else [],
         dropped_text=dropped_text(documents.counters) if documents else [],

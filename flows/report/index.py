@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from flows.report.headline import find_headline
-from flows.report.page import INDEX_PAGE, render
+from flows.report.rendering import INDEX_PAGE, render
 from flows.report.results import read_tables
 from flows.report.run_steps import Steps, run_seconds
 from flows.store.artifacts import ArtifactStore

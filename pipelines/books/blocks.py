@@ -20,8 +20,8 @@ from pipelines.books.gutenberg import has_credits, has_license, is_transcribers_
 from pipelines.books.layout import Block
 from pipelines.books.words import count_words
 
-Reason = Literal["license", "front-matter", "heading", "list", "note", "ornament"]
-"""Reason why words of a raw book are dropped."""
+Reason = Literal["license", "front-matter", "heading", "list", "note", "ornament", "markup"]
+"""Reason why words of a raw book are dropped. `markup` is scripts and styles of a page."""
 
 _MAX_HEADING_LINES = 4
 _MAX_HEADING = 60  # characters, below more blank lines than usual

@@ -16,7 +16,7 @@ _PACKAGES = Path(__file__).parents[2]
 _WORKERS = ("pipelines", "schemas")
 """The packages that a worker runs."""
 
-LIBRARIES = ("chardet", "numpy", "pyarrow", "rensa", "sentencex", "tokenizers")
+LIBRARIES = ("chardet", "lxml", "numpy", "pyarrow", "rensa", "sentencex", "tokenizers")
 """The libraries whose versions the keys of the corpus stages count."""
 
 _SUFFIXES = frozenset({".py", ".yaml", ".json"})

@@ -1,36 +1,35 @@
-"""Books: text files in a folder, a .zip or a .tar (also .gz, .bz2, .xz, .zst).
+"""Books: .txt, .html and .epub files in a folder, a .zip or a .tar (also .gz, .bz2, .xz, .zst).
 
 Examples are BookCorpusOpen's `epubtxt` folder and Project Gutenberg's files. A document is the
 cleaned text of one book (`pipelines.books.clean_book`). A file has one book, or several between
-Project Gutenberg's START and END marks. Files are grouped to splits in the order of the folder or
-archive. The id of a document is the file name without `.txt`, followed by a digest if several files
-have this name, and by `#2`, `#3`, ... for further books of a file.
+Project Gutenberg's START and END marks. Pages are read as plain text (`pipelines.books.html`).
+Files are grouped to splits in the order of the folder or archive. The id of a document is the file
+name without its suffix, followed by a digest if several files have this name, and by `#2`, `#3`,
+... for further books of a file.
 
 Counters: `books-in`, `books-kept`, `books-dropped-` not-a-file, encrypted, too-large,
-unknown-method, empty, undecodable or no-prose; `book-words-in`, `book-words-kept`,
-`book-words-dropped-` license, front-matter, heading, list, note or ornament, of the raw text of
-decoded books (in scripts without spaces, two characters are a word); `books-decoded-as-ENCODING`,
-`books-unzipped` (a gzip file under a .txt name), `books-named-in-ENCODING` (where names are not
-UTF-8), `books-disambiguated-by-digest`, `files-ignored-not-text` (members of archives that are not
-named .txt), `raw-bytes`. In folders only .txt and .txt.gz files and archives are read.
+unknown-method, empty, undecodable, malformed (an .epub) or no-prose; `book-words-in`,
+`book-words-kept`, `book-words-dropped-` license, front-matter, heading, list, note, ornament or
+markup, of the raw text of decoded books (in scripts without spaces, two characters are a word);
+`books-decoded-as-ENCODING`, `books-unzipped` (a gzip file under a .txt name),
+`books-named-in-ENCODING` (where names are not UTF-8), `books-disambiguated-by-digest`,
+`files-ignored-not-text` (members of archives with other suffixes), `raw-bytes`. In folders only
+files with these suffixes and archives are read.
 """
 
 from __future__ import annotations
 
 import collections
-import gzip
 import hashlib
-import io
 import itertools
 import json
-import re
-import zlib
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import IO, TYPE_CHECKING, NamedTuple
 
+from pipelines.books.errors import BookError
 from pipelines.counters import Count
-from pipelines.io.encodings import UTF8, DecodedText, decode_text
+from pipelines.io.encodings import UTF8
 from pipelines.io.raw_files import describe_each, expand_paths, open_file
 from pipelines.io.splits import (
     RawDocument,
@@ -40,6 +39,7 @@ from pipelines.io.splits import (
     split_bytes,
     split_of_group,
 )
+from pipelines.sources import book_files
 from pipelines.sources.archives import (
     ARCHIVE_SUFFIXES,
     Member,
@@ -53,16 +53,20 @@ from pipelines.sources.archives import (
     read_members,
     warn_of_one_worker,
 )
+from pipelines.sources.book_files import (
+    BOOK_SUFFIXES,
+    GZIP,
+    ExtractedText,
+    extract_text,
+    is_book,
+    is_page,
+    stem_of,
+)
 from schemas.corpus_configs import BooksSource
 
 if TYPE_CHECKING:
     from pipelines.books.gutenberg import BookText
 
-MAX_BOOK_BYTES = 64 << 20
-"""Maximum size of a book, which must fit into memory. The longest novels have about 10 MB."""
-
-_TEXT_SUFFIXES = (".txt", ".txt.gz")
-_GZIP = b"\x1f\x8b"
 _MAX_BYTE_ORDER_MARK = 4  # bytes
 _MAX_FILES = 4096  # maximum number of books in a group
 
@@ -83,11 +87,11 @@ def plan(config: BooksSource) -> list[Split]:
         MissingInputError: A path has no text file and no archive.
         CorruptInputError: An archive is truncated or damaged.
     """
-    found = expand_paths(config.paths, suffixes=(*_TEXT_SUFFIXES, *ARCHIVE_SUFFIXES))
+    found = expand_paths(config.paths, suffixes=(*BOOK_SUFFIXES, *ARCHIVE_SUFFIXES))
     files = [described.file for described in describe_each(found)]
     loose = [file for file in files if not is_archive(file.name)]
     archives = {file: list_members(file) for file in files if is_archive(file.name)}
-    times = collections.Counter(_stem(member_name(file.name)) for file in loose)
+    times = collections.Counter(stem_of(member_name(file.name)) for file in loose)
     times.update(stem for members in archives.values() for stem in _stems(members))
     target = split_bytes(config.target_split_bytes, files)
     splits = _plan_loose(loose, config, times, target_split_bytes=target)
@@ -150,26 +154,30 @@ def _books(
             continue
         if member.name_encoding != "utf-8":
             count(f"books-named-in-{member.name_encoding}", example=where)
-        data = stream.read(MAX_BOOK_BYTES + 1)
+        data = stream.read(book_files.MAX_BOOK_BYTES + 1)
         count("raw-bytes", len(data))
-        decoded = _decode(data, count, where=where)
-        if decoded is None:
+        try:
+            extracted = extract_text(data, name=member.name)
+        except BookError as error:
+            count("books-in")
+            count(f"books-dropped-{error.reason}", example=where)
             continue
-        name = stem = _stem(member.name)
+        _count_text(extracted, data, count, where=where)
+        name = stem = stem_of(member.name)
         if stem in repeated:  # another file has this name, here or in another archive
             name = f"{stem}~{hashlib.sha256(data).hexdigest()[:12]}"
             count("books-disambiguated-by-digest", example=where)
-        texts = split_books(decoded.text)
-        ranges = _byte_ranges(member, data, decoded, texts)
+        texts = split_books(extracted.text)
+        ranges = _byte_ranges(member, data, extracted, texts)
         for number, (text, (byte_start, byte_end)) in enumerate(
             zip(texts, ranges, strict=True), start=1
         ):
             suffix = "" if number == 1 else f"#{number}"
             yield _RawBook(
                 text=text,
-                raw=decoded.text[text.start : text.end],
+                raw=extracted.text[text.start : text.end],
                 document_id=f"{config.name}:{name}{suffix}",
-                title=PurePosixPath(stem).name.removesuffix(".epub") + suffix,
+                title=(extracted.title or PurePosixPath(stem).name.removesuffix(".epub")) + suffix,
                 where=where + suffix,
                 byte_start=byte_start,
                 byte_end=byte_end,
@@ -177,38 +185,34 @@ def _books(
             )
 
 
-def _decode(data: bytes, count: Count, *, where: str) -> DecodedText | None:
-    """Return the text of a file, or None and count the book as dropped."""
-    if len(data) > MAX_BOOK_BYTES:
-        reason = "too-large"
-    elif not data.strip(b"\0\t\n\r\x0b\x0c "):
-        reason = "empty"
-    elif (decoded := decode_book(data)) is None:
-        reason = "undecodable"
-    else:
-        if data.startswith(_GZIP):
-            count("books-unzipped")
-        foreign = where if decoded.encoding != UTF8 else ""
-        count(f"books-decoded-as-{decoded.encoding}", example=foreign)
-        return decoded
-    count("books-in")
-    count(f"books-dropped-{reason}", example=where)
-    return None
+def _count_text(extracted: ExtractedText, data: bytes, count: Count, *, where: str) -> None:
+    if data.startswith(GZIP):
+        count("books-unzipped")
+    if extracted.encoding:
+        foreign = where if extracted.encoding != UTF8 else ""
+        count(f"books-decoded-as-{extracted.encoding}", example=foreign)
+    for reason, words in extracted.dropped_words.items():
+        count("book-words-in", words)
+        count(f"book-words-dropped-{reason}", words)
 
 
 def _byte_ranges(
-    member: Member, data: bytes, decoded: DecodedText, books: Sequence[BookText]
+    member: Member, data: bytes, extracted: ExtractedText, books: Sequence[BookText]
 ) -> list[tuple[int, int]]:
     """Return the position of each book in the stored file.
 
-    It is that of the member if it has one book, or if the member is compressed.
+    It is that of the member if it has one book, or if the member is compressed or a page.
     """
+    whole = [(member.data_start, member.data_end)] * len(books)
+    if len(books) == 1 or data.startswith(GZIP) or is_page(member.name):
+        return whole
     pieces = [
-        decoded.text[book.start : book.end].encode(decoded.encoding, "replace") for book in books
+        extracted.text[book.start : book.end].encode(extracted.encoding, "replace")
+        for book in books
     ]
     mark = member.data_end - member.data_start - sum(map(len, pieces))
-    if len(books) == 1 or data.startswith(_GZIP) or not 0 <= mark <= _MAX_BYTE_ORDER_MARK:
-        return [(member.data_start, member.data_end)] * len(books)
+    if not 0 <= mark <= _MAX_BYTE_ORDER_MARK:
+        return whole
     ends = list(itertools.accumulate(map(len, pieces), initial=member.data_start + mark))
     return list(zip([member.data_start, *ends[1:-1]], ends[1:], strict=True))
 
@@ -238,50 +242,6 @@ def _document(book: _RawBook, count: Count) -> RawDocument | None:
     )
 
 
-def read_book(text: str, document_id: str, *, name: str) -> str:
-    """Return the part of a file that is the book of a document.
-
-    Args:
-        text: The decoded file.
-        document_id: Id that `read` gave the book.
-        name: Name of the file in its folder or archive.
-    """
-    from pipelines.books.gutenberg import split_books  # lazy: `plan` does not need it
-
-    stem = re.escape(_stem(member_name(name)))
-    match = re.search(rf"{stem}(?:~[0-9a-f]{{12}})?#(\d{{1,9}})\Z", document_id)
-    number = int(match[1]) if match else 1
-    books = split_books(text)
-    book = books[min(number, len(books)) - 1]
-    return text[book.start : book.end]
-
-
-def decode_book(data: bytes) -> DecodedText | None:
-    """Decode a book. Some mirrors serve gzip files with a .txt name.
-
-    Returns None if the bytes are not text, a damaged gzip file, or more than `MAX_BOOK_BYTES`.
-    """
-    if data.startswith(_GZIP):
-        try:
-            data = gzip.GzipFile(fileobj=io.BytesIO(data)).read(MAX_BOOK_BYTES + 1)
-        except (OSError, EOFError, zlib.error):
-            return None
-        if len(data) > MAX_BOOK_BYTES:
-            return None
-    return decode_text(data)
-
-
-def _stem(name: str) -> str:
-    for suffix in (".txt.gz", ".txt"):
-        if name.lower().endswith(suffix):
-            return name[: -len(suffix)]
-    return name
-
-
-def _is_text(name: str) -> bool:
-    return name.lower().endswith((".txt", ".txt.gz"))
-
-
 def _plan_loose(
     files: Iterable[SourceFile],
     config: BooksSource,
@@ -306,7 +266,7 @@ def _plan_loose(
 def _loose_split(
     group: list[SourceFile], config: BooksSource, times: Mapping[str, int], *, start: int
 ) -> Split:
-    stems = (_stem(member_name(file.name)) for file in group)
+    stems = (stem_of(member_name(file.name)) for file in group)
     return split_of_group(config.name, group, start=start, repeated=_repeated(stems, times))
 
 
@@ -316,14 +276,14 @@ def _repeated(stems: Iterable[str], times: Mapping[str, int]) -> list[str]:
 
 def _loose_entries(files: Iterable[SourceFile]) -> Iterator[_Entry]:
     for file in files:
-        problem: Problem = "too-large" if file.size > MAX_BOOK_BYTES else ""
+        problem: Problem = "too-large" if file.size > book_files.MAX_BOOK_BYTES else ""
         with open_file(file.uri) as stream:
             member = Member(member_name(file.name), file.size, 0, 0, file.size, problem)
             yield _Entry(member, stream, file.sha256)
 
 
 def _stems(members: Iterable[PlannedMember]) -> list[str]:
-    return [_stem(member.name) for member in members if _is_text(member.name)]
+    return [stem_of(member.name) for member in members if is_book(member.name)]
 
 
 def _splits_by_size(
@@ -356,13 +316,13 @@ def _splits_by_size(
 def _archive_entries(split: Split, count: Count, *, is_all: bool) -> Iterator[_Entry]:
     for member, stream in read_members(
         split.file,
-        max_bytes=MAX_BOOK_BYTES,
+        max_bytes=book_files.MAX_BOOK_BYTES,
         start=split.start,
         end=None if is_all else split.end,
     ):
         if member.is_folder:
             continue
-        if not _is_text(member.name):
+        if not is_book(member.name):
             count("files-ignored-not-text")
             continue
         yield _Entry(member, stream, "")

@@ -1,8 +1,8 @@
 """MediaWiki XML dumps: Wikipedia, Wikibooks and others.
 
 A multistream (or pbzip2) file is split between bzip2 streams, one long stream between blocks, a
-plain file anywhere; .gz and .zst are one split. A document is the cleaned text of the last revision
-of a page.
+plain file anywhere; .gz, .zst and .7z are one split. A document is the cleaned text of the last
+revision of a page.
 
 Counters: `pages-in`, `pages-kept`, `pages-dropped-` malformed, namespace, not-wikitext, redirect,
 empty or no-text-left; `xml-bytes` (decompressed) and `raw-bytes` (stored); if not 0,
@@ -56,7 +56,7 @@ from schemas.corpus_configs import WikipediaSource
 from schemas.errors import CorruptInputError, InputError, MissingInputError
 
 # Wikimedia names a part `…-pages-articles1.xml-p1p41242.bz2`.
-_DUMP = re.compile(r"\.xml(-p\d+p\d+)?(\.(bz2|gz|zst))?$", re.IGNORECASE)
+_DUMP = re.compile(r"\.xml(-p\d+p\d+)?(\.(bz2|gz|zst|7z))?$", re.IGNORECASE)
 _SIGNATURE_LENGTH = 8
 _log = logging.getLogger(__name__)
 
@@ -177,14 +177,14 @@ def _find_dumps(config: WikipediaSource) -> list[tuple[str, str]]:
 
     found = expand_paths(
         config.paths,
-        suffixes=(".xml", ".xml.bz2", ".xml.gz", ".xml.zst"),
+        suffixes=(".xml", ".xml.bz2", ".xml.gz", ".xml.zst", ".xml.7z"),
         selects=lambda name: _DUMP.search(name) is not None and not is_companion(name),
         is_companion=is_companion,
     )
     dumps = [(uri, name) for uri, name in found if not is_companion(name)]
     if not dumps:
         raise MissingInputError(
-            f"{', '.join(config.paths)}: expected dumps, *.xml or *.xml.bz2, .gz or .zst, got "
+            f"{', '.join(config.paths)}: expected dumps, *.xml or *.xml.bz2, .gz, .zst or .7z, got "
             f"{', '.join(name for _, name in found)}. Correct the path"
         )
     return dumps

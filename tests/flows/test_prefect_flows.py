@@ -212,7 +212,7 @@ def test_run_record_has_final_state_of_flow_run(fakes: FakeStages, tmp_path: Pat
     for state, create_state in states.items():
         parameters = {"recipe": recipe.model_dump(mode="json")}
         flow_run = FlowRun(flow_id=uuid4(), parameters=parameters)
-        run = prepare_run(recipe, StepGraph())
+        run = prepare_run(recipe, StepGraph(), store=None)
         run.flow_run_id = str(flow_run.id)
         with run:
             mark_run_ended(bert_flow, flow_run, create_state(message="its process is gone"))
@@ -266,7 +266,7 @@ def test_steps_that_use_gpu_have_tag(fakes: FakeStages, tmp_path: Path, device: 
 def run(fakes: FakeStages, tmp_path: Path) -> Run:
     """A run that has built every step."""
     recipe = fakes.recipe(str(tmp_path / "store"))
-    run = prepare_run(recipe, recipe_steps(recipe))
+    run = prepare_run(recipe, recipe_steps(recipe), store=None)
     with local_executor(run) as submit:
         run_steps(run, submit)
     return run

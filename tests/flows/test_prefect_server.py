@@ -110,14 +110,19 @@ def is_running(pid: int) -> bool:
         return False
 
 
+def children_of(pid: int) -> list[int]:
+    """Return the child processes of a process."""
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for path in tasks for child in path.read_text().split()]
+
+
 def server_of(pid: int) -> int:
-    """Return the process id of the Prefect server that a process started."""
+    """Return the process id of the Prefect server of a run: the child of one of its children."""
     [server] = [
-        int(path.parent.name)
-        for path in Path("/proc").glob("[0-9]*/cmdline")
-        if is_running(int(path.parent.name))
-        and b"prefect.server.api.server:create_app" in path.read_bytes()
-        and f"\nPPid:\t{pid}\n" in (path.parent / "status").read_text()
+        server
+        for child in children_of(pid)
+        for server in children_of(child)
+        if b"prefect.server.api.server:create_app" in Path(f"/proc/{server}/cmdline").read_bytes()
     ]
     return server
 
@@ -152,22 +157,16 @@ def check_secret(server: int, folder: Path) -> None:
 
 def test_run_ends_its_server_and_resumes_after_signals_and_kill(tmp_path: Path) -> None:
     runs = Runs(tmp_path)
-    process = runs.start_and_wait()
-    server = server_of(process.pid)
-    check_secret(server, tmp_path)
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does after Ctrl-C
-    assert process.wait() == 128 + signal.SIGINT, runs.log()
-    assert not is_running(server)
-    assert [record.state for record in runs.records()] == ["interrupted"]
-    assert runs.prefect_states() == ["CRASHED"]
-    assert list((tmp_path / "store" / "artifacts" / "build-tokens").rglob("part-*")) == []
-
-    process = runs.start_and_wait()
-    server = server_of(process.pid)
-    process.terminate()
-    assert process.wait() == 128 + signal.SIGTERM, runs.log()
-    assert not is_running(server)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        process = runs.start_and_wait()
+        server = server_of(process.pid)
+        check_secret(server, tmp_path)
+        os.killpg(process.pid, number)  # as a terminal does after Ctrl-C
+        assert process.wait() == 128 + number, runs.log()
+        assert not is_running(server)
+    assert [record.state for record in runs.records()] == ["interrupted", "interrupted"]
     assert runs.prefect_states() == ["CRASHED", "CRASHED"]
+    assert list((tmp_path / "store" / "artifacts" / "build-tokens").rglob("part-*")) == []
 
     process = runs.start_and_wait()
     server = server_of(process.pid)

@@ -41,7 +41,8 @@ ORDER = {
         "pretrain build_examples finetune evaluate tabulate",
     ],
     "flows": [
-        "formatting log_filters nested_values plots prefect_settings record_counts",
+        "formatting log_filters nested_values plots prefect_settings "
+        "prefect_temporary_server record_counts",
         "store",
         "recipes",
         "fetch sample",

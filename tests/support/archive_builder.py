@@ -61,3 +61,60 @@ def write_books(path: Path, members: Mapping[str, bytes]) -> None:
     for name, data in members.items():
         (path / name).parent.mkdir(parents=True, exist_ok=True)
         (path / name).write_bytes(data)
+
+
+def epub_bytes(
+    chapters: Mapping[str, str],
+    *,
+    title: str = "A Title",
+    items: str = "",
+    spine: Iterable[str] | None = None,
+    guide: str = "",
+    more: Mapping[str, bytes] | None = None,
+    folder: str = "OEBPS/",
+) -> bytes:
+    """Return an .epub.
+
+    Args:
+        chapters: XHTML bodies by file name.
+        title: Title in its package.
+        items: Further elements of the manifest.
+        spine: File names in reading order. Default: all chapters.
+        guide: Elements of the guide.
+        more: Further members by path.
+        folder: Folder of package and chapters, with a slash at its end.
+    """
+    manifest = "".join(
+        f'<item id="{name}" href="{name}" media-type="application/xhtml+xml"/>'
+        for name in chapters
+        if f'href="{name}"' not in items
+    )
+    order = "".join(f'<itemref idref="{name}"/>' for name in spine or chapters)
+    package = (
+        '<?xml version="1.0"?><package xmlns="http://www.idpf.org/2007/opf" version="3.0">'
+        f'<metadata xmlns:dc="http://purl.org/dc/elements/1.1/"><dc:title>{title}</dc:title>'
+        f"</metadata><manifest>{manifest}{items}</manifest><spine>{order}</spine>"
+        f"<guide>{guide}</guide></package>"
+    )
+    container = (
+        '<container xmlns="urn:oasis:names:tc:opendocument:xmlns:container"><rootfiles>'
+        f'<rootfile full-path="{folder}package.opf"/></rootfiles></container>'
+    )
+    pages = {f"{folder}{name}": xhtml(body).encode() for name, body in chapters.items()}
+    members = {
+        "mimetype": b"application/epub+zip",
+        "META-INF/container.xml": container.encode(),
+        f"{folder}package.opf": package.encode(),
+        **pages,
+        **(more or {}),
+    }
+    return zip_bytes(members.items())
+
+
+def xhtml(body: str, *, head: str = "") -> str:
+    """Return a page in XHTML, whose body may use `epub:type`."""
+    return (
+        '<?xml version="1.0" encoding="utf-8"?><!DOCTYPE html>'
+        '<html xmlns="http://www.w3.org/1999/xhtml" xmlns:epub="http://www.idpf.org/2007/ops">'
+        f"<head>{head}</head><body>{body}</body></html>"
+    )

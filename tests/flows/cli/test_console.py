@@ -164,7 +164,7 @@ def test_extras_provide_what_stages_need() -> None:
     for package, extra in extras.items():
         assert dependencies.install_hint(package) == f"pip install 'bertloom[{extra}]'"
     assert dependencies.install_hint("numpy") is None  # in no extra
-    required = {"pyarrow", "numpy", "tokenizers", "sentencex", "chardet", "rensa"}
+    required = {"pyarrow", "numpy", "tokenizers", "sentencex", "chardet", "lxml", "rensa"}
     for stage in stages().values():
         for name in stage.libraries:
             assert dependencies.install_hint(name) or name in required, name

@@ -130,8 +130,8 @@ def test_path_needs_no_store_option(cli: Cli, made: Made, monkeypatch: Any) -> N
         (("lineage", "--json", "--mermaid"), 2, "--json"),
         (("trace", "mine/build-tokens:x"), 2, "SHARD:ROW"),
         (("trace", "mine/tabulate:0"), 1, "made.txt"),
-        (("diff", RUN_ID, "mine/tabulate"), 1, "mine/tabulate"),
-        (("diff", RUN_ID, "20250101t000000-00000000"), 1, "20250101t000000-00000000"),
+        (("diff", "mine/tabulate", "mine/tabulat"), 1, "mine/tabulate"),
+        (("diff", RUN_ID, "mine/tabulate"), 1, RUN_ID),
     ],
 )
 def test_wrong_arguments_are_named(
@@ -142,15 +142,11 @@ def test_wrong_arguments_are_named(
     assert text in result.err
 
 
-def test_diff_compares_artifacts_and_runs(cli: Cli, made: Made) -> None:
+def test_diff_compares_artifacts(cli: Cli, made: Made) -> None:
     one, other = "finetune.cola.bs16-lr2e-05-ep3-r0", "mine/finetune.cola.bs16-lr2e-05-ep3-r1"
     assert "  metrics.dev.matthews: 0.0 -> 10.0 (+10.0)" in _lines(cli, "diff", one, other)
     data = json.loads("\n".join(_lines(cli, "diff", one, other, "--json")))
     assert data["artifacts"] == [made.id(one), made.id(other.removeprefix("mine/"))]
-    runs = _lines(cli, "diff", RUN_ID, RUN_ID)
-    assert all(line.endswith("same artifact") or "5 trials the same" in line for line in runs[1:])
-    steps = json.loads("\n".join(_lines(cli, "diff", RUN_ID, RUN_ID, "--json")))["steps"]
-    assert [step["label"] for step in steps] == list(made.steps)
 
 
 def test_trace_shows_page_and_bytes(cli: Cli, made: Made) -> None:

@@ -12,6 +12,7 @@ from flows.lineage.resolve import resolve
 from flows.store.artifact_paths import artifact_of_path
 from flows.store.artifacts import ArtifactStore
 from flows.store.pointers import pointer_to
+from flows.store.runs import record_path
 from schemas.errors import ArtifactNotFoundError
 
 
@@ -117,6 +118,14 @@ def test_unknown_name_lists_similar_names_and_forms(
         resolve_name(text, store=store)
     assert similar in str(error.value)
     assert repr(text.rpartition(":")[2]) in str(error.value) or repr(text) in str(error.value)
+
+
+def test_unknown_name_is_reported_beside_corrupt_records(store: ArtifactStore) -> None:
+    put_recipe(store)
+    store.backend.replace("refs/mine/broken.json", b"{")
+    store.backend.replace(record_path("20990101t000000000-00000001"), b"{")
+    with pytest.raises(ArtifactNotFoundError, match="mine/build-tokens"):
+        resolve("mine/build-token", store=store)
 
 
 def test_names_in_folder_of_an_artifact_are_not_its_paths(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import io
 import json
 import random
 import re
@@ -31,6 +32,8 @@ from flows.quickstart.recipe_proposal import (
 )
 from flows.recipes.json_schema import MODELINE, SCHEMA_FILE
 from flows.recipes.loader import load_recipe
+from flows.run.graph import StepGraph
+from flows.run.run import Run
 from flows.run.step_execution import StepResult
 from flows.sample import write_sample
 from flows.sample.dump import write_dump
@@ -142,6 +145,17 @@ def test_dumps_and_archives_are_read(tmp_path: Path) -> None:
     scan = scan_folder(tmp_path / "one")
     assert len(scan.sample) > 10_000
     assert scan.groups[0].source["on_corrupt"] == "keep-whole-pages"
+
+
+def test_documents_of_archive_are_books(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "books.tar", "w") as archive:
+        for number in range(20):
+            member = tarfile.TarInfo(f"{number}.txt")
+            member.size = 500_000
+            archive.addfile(member, io.BytesIO(ENGLISH.encode() * 3_000))
+    scan = scan_folder(tmp_path)
+    assert scan.documents == pytest.approx(20, abs=1)
+    assert held_out_fraction(scan) == 0.3
 
 
 @pytest.mark.parametrize(
@@ -347,6 +361,27 @@ def test_long_texts_are_cut_so_that_enough_documents_are_held_out(
     assert held_out_fraction(scan) <= 0.3
 
 
+def test_empty_file_does_not_replace_pattern_by_all_names(tmp_path: Path) -> None:
+    fill_with_texts(tmp_path)
+    (tmp_path / "empty.txt").touch()
+    assert scan_folder(tmp_path).groups[0].source["paths"] == [f"{tmp_path}/*.txt"]
+
+
+GUTENBERG = "*** START OF THE PROJECT GUTENBERG EBOOK X ***\n\n" + ENGLISH * 300
+
+
+def test_books_are_files_with_marks_of_gutenberg(tmp_path: Path) -> None:
+    for number in range(3):
+        (tmp_path / f"{number}.txt").write_text(GUTENBERG)
+    rows = [{"text": GUTENBERG, "title": "X"}]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "rows.parquet")
+    (tmp_path / "NOTES.MD").write_text(ENGLISH * 30)
+    scan = scan_folder(tmp_path)
+    kinds = {group.kind: group.source["kind"] for group in scan.groups}
+    assert kinds == {"markdown": "text", "parquet": "text", "text": "books"}
+    assert proposed_files(scan, tmp_path)["markdown"] == ["NOTES.MD"]
+
+
 def test_single_file_is_read_without_its_neighbors(tmp_path: Path) -> None:
     for name in ("novel.txt", "other.txt"):
         (tmp_path / name).write_text(NOVEL * 400)
@@ -465,7 +500,9 @@ def test_quickstart_ends_with_steps_wall_time_and_warnings_of_cached_steps(
     monkeypatch.setattr(quickstart, "held_out_prompts", lambda *_, **__: [])
     monkeypatch.setattr(quickstart, "open_filler", lambda *_, **__: None)
     recipe = Recipe.model_construct(name="mine", store=store.root)
-    quickstart._print_results(recipe, results, seconds=90.0)
+    run = Run(recipe, StepGraph(), store=store)
+    monkeypatch.setattr(run, "results", lambda: results)
+    quickstart._print_results(run, seconds=90.0)
     lines = capsys.readouterr().out.splitlines()
     assert len([line for line in lines if "only repeats" in line]) == 1
     assert "mine: 2 steps, 1 built, 1 cached, in 1 min 30 s" in lines

@@ -144,7 +144,7 @@ def test_corrupt_artifact_is_rebuilt_when_verify_cached_is_full(
 
 def test_killed_run_is_marked_and_reported_by_next_run(fakes: FakeStages, root: str) -> None:
     recipe, store = fakes.recipe(root), ArtifactStore(root)
-    run = prepare_run(recipe, recipe_steps(recipe))
+    run = prepare_run(recipe, recipe_steps(recipe), store=None)
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     with run:
         running = read_run(store, run.run_id)
@@ -268,10 +268,10 @@ def test_transient_error_while_planning_is_retried(
         flaky = _Flaky(function, *errors)
         monkeypatch.setattr(preparation, name, flaky)
         if len(errors) == 2:
-            assert preparation.prepare_run(recipe, recipe_steps(recipe)).planned
+            assert preparation.prepare_run(recipe, recipe_steps(recipe), store=None).planned
         else:
             with pytest.raises(type(errors[-1])):
-                preparation.prepare_run(recipe, recipe_steps(recipe))
+                preparation.prepare_run(recipe, recipe_steps(recipe), store=None)
         assert flaky.calls == calls
 
 

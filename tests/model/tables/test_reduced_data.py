@@ -14,7 +14,7 @@ from support.finetuning_builder import sentiment, trial_config, trial_job, write
 
 import model.tabulate
 from flows.nested_values import numeric_leaves
-from flows.report.page import section
+from flows.report.rendering import section
 from flows.report.results import show_results
 from flows.run.stages import get_stage
 from model.build_examples import build_examples

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.archive_builder import tar_bytes, tar_entry, write_books
+from support.archive_builder import epub_bytes, tar_bytes, tar_entry, write_books, xhtml
 
 from pipelines.counters import Counters, check_balance
 from pipelines.io.splits import RawDocument, Split
-from pipelines.sources import archives, books
+from pipelines.sources import archives, book_files, books
 from pipelines.sources.archives import decompress_tar, list_members
 from schemas.corpus_configs import BooksSource
 from schemas.errors import MissingInputError
@@ -197,7 +197,7 @@ def test_links_and_devices_are_never_followed(tmp_path: Path) -> None:
 def test_member_that_is_too_large_is_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
 ) -> None:
-    monkeypatch.setattr(books, "MAX_BOOK_BYTES", 1000)
+    monkeypatch.setattr(book_files, "MAX_BOOK_BYTES", 1000)
     large = PROSE.encode() * 100
     members = {"large.txt": large, "small.txt": PROSE.encode(), "bomb.txt": gzip.compress(large)}
     write_books(tmp_path / form, members)
@@ -232,7 +232,7 @@ def test_several_books_in_a_file_are_documents_with_their_own_bytes(
         decoder = encoding.removesuffix("-sig") if encoding != "utf-16" else "utf-16-le"
         assert [piece.decode(decoder).lstrip("\ufeff") for piece in pieces] == texts
     for raw, text in zip(documents, texts, strict=True):
-        assert books.read_book("".join(texts), raw.document_id, name="all.txt") == text
+        assert book_files.read_book("".join(texts), raw.document_id, name="all.txt") == text
 
 
 def test_words_of_dropped_books_are_counted_by_reason(tmp_path: Path) -> None:
@@ -244,6 +244,59 @@ def test_words_of_dropped_books_are_counted_by_reason(tmp_path: Path) -> None:
     assert counters["book-words-in"] == 5 + len(book("B").split())
     assert counters["book-words-dropped-heading"] == 5
     assert counters["book-words-dropped-license"] == len(book("B", paragraphs=0).split())
+
+
+def page_of(title: str) -> str:
+    return (
+        f"<title>{title}</title><style>p {{ x }}</style><nav>Contents</nav><h1>{title}</h1>"
+        f"<h2>I</h2><p>{PROSE}</p><h2>II</h2><p>{PROSE}</p><p>{PROSE}</p>"
+    )
+
+
+@pytest.mark.parametrize("suffix", ["", ".zip", ".tar", ".tar.gz"])
+def test_pages_and_epubs_are_books(tmp_path: Path, suffix: str) -> None:
+    chapters = {"1.xhtml": f"<h2>I</h2><p>{PROSE}</p>", "2.xhtml": f"<p>{PROSE}</p><p>{PROSE}</p>"}
+    members = {
+        "a.HTML": page_of("A Walk").encode("utf-16"),
+        "b.htm": page_of("Caf\u00e9 Noir").encode(),
+        "c.Epub": epub_bytes(chapters, title="A Voyage"),
+        "d.xhtml": xhtml(page_of("")).encode(),
+        "g.epub": b"no zip",
+        "e.html": b"<script>nothing</script>",
+        "f.html": bytes(range(256)) * 9,
+        "same.txt": PROSE.encode(),
+        "same.html": page_of("Same").encode(),
+    }
+    path = tmp_path / f"books{suffix}"
+    write_books(path, members)
+    _, documents, counters = read_all(books, config_of(path))
+    assert sorted((raw.document_id.partition("~")[0], raw.title) for raw in documents) == [
+        ("test:a", "A Walk"),
+        ("test:b", "Caf\u00e9 Noir"),
+        ("test:c", "A Voyage"),
+        ("test:d", "d"),
+        ("test:same", "Same"),
+        ("test:same", "same"),
+    ]
+    assert sorted(len(raw.paragraphs) for raw in documents) == [1, 3, 3, 3, 3, 3]
+    assert {paragraph for raw in documents for paragraph in raw.paragraphs} == {PROSE}
+    assert counters["books-disambiguated-by-digest"] == 2
+    dropped = {name: n for name, n in counters.items() if name.startswith("books-dropped-")}
+    assert dropped == {
+        "books-dropped-malformed": 1,
+        "books-dropped-no-prose": 1,
+        "books-dropped-undecodable": 1,
+    }
+    assert counters["book-words-dropped-markup"] == 4 * 4 + 1
+    assert counters["book-words-dropped-list"] == 4
+
+
+def test_book_of_one_page_is_found_again(tmp_path: Path) -> None:
+    data = page_of("A").encode()
+    write_books(tmp_path / "books", {"a.html": data})
+    _, (document,), _ = read_all(books, config_of(tmp_path / "books"))
+    text = book_files.extract_text(data, name="a.html").text
+    assert book_files.read_book(text, document.document_id, name="a.html") == document.raw
 
 
 def test_nothing_to_read_is_an_error(tmp_path: Path) -> None:
