@@ -107,7 +107,7 @@ def run_shard_job(
             for name in ("work", "groups", "progress")
         }
         errors = ErrorFiles(f"{folder}/.results-errors-{uuid.uuid4().hex}")
-        # A process that has workers of its own gets all items together.
+        # A process with a pool of workers gets all items together.
         elements = [planned] if runner.workers > 1 else _colocate(planned, colocate_by)
         plan = stack.enter_context(written_plan(elements, folder=folder))
         if shared is not None:
