@@ -96,8 +96,8 @@ class CurveFollower:
         self._manifest: Manifest | None = None
         self._is_ended, self._error = threading.Event(), ""
         self._name = f"{event.step.label}: {tracker.__name__}"
-        self._earlier = [follower._thread for follower in after if follower._name == self._name]
         self._thread = threading.Thread(target=self._follow, name=self._name, daemon=True)
+        self._earlier = [follower._thread for follower in after if follower._name == self._name]
         self._thread.start()
 
     def end(self, manifest: Manifest | None) -> None:

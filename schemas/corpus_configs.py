@@ -40,7 +40,8 @@ class SourceConfig(Config):
 
 
 class WikipediaSource(SourceConfig):
-    """MediaWiki XML dumps, export 0.3 to 0.11: plain, .bz2 (also multistream), .gz, .zst."""
+    """MediaWiki XML dumps, export 0.3 to 0.11: plain, .bz2 (also multistream), .gz, .zst,
+    .7z."""
 
     kind: Literal["wikipedia"] = "wikipedia"
     """`wikipedia`: MediaWiki dumps."""

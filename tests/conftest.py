@@ -52,7 +52,7 @@ _LONGEST = (
     "test_real_corpus",
     "test_prefect_deployments",
     "test_training",
-    "test_killed_flow",
+    "test_whole_flow",
     "test_complexity",
     "test_every_task",
     "test_killed",

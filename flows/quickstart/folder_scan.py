@@ -123,7 +123,7 @@ def scan_folder(folder: Path, *, store: Path | None = None) -> FolderScan:
             ignored[reason] += 1
         else:
             members[kind, column].append(path)
-    neighbors = listed if folder.is_dir() else list(folder.parent.iterdir())
+    neighbors = [path for path in listed if _size(path)] if folder.is_dir() else []
     kinds = [kind for kind, _ in members]
     groups = []
     for number, ((kind, column), files) in enumerate(sorted(members.items())):
@@ -186,15 +186,16 @@ def _classify(path: Path) -> tuple[str, str, str]:
 
 
 def _patterns(files: Sequence[Path], neighbors: Sequence[Path]) -> list[str]:
-    """Return a pattern per folder and suffix, also for files that are added later; or single files.
+    """Return a pattern per folder and suffix, or single files where a pattern matches others.
 
-    A pattern must not match other files, and sources do not select Markdown files by patterns.
+    Patterns include files that are added later. Sources select no Markdown files by patterns.
     """
     counts, selected = Counter(map(_pattern, neighbors)), Counter(map(_pattern, files))
     return sorted(
         {
             pattern
-            if selected[pattern] == counts[pattern] and _KINDS.get(file.suffix) != "markdown"
+            if selected[pattern] == counts[pattern]
+            and _KINDS.get(file.suffix.lower()) != "markdown"
             else str(file)
             for file in files
             for pattern in [_pattern(file)]
@@ -217,12 +218,12 @@ def _group(kind: str, column: str, files: Sequence[Path], source: dict[str, Any]
     part_bytes = min(max(text_bytes // _MAX_PARTS, _MIN_PART_BYTES), _MAX_PART_BYTES)
     row_bytes = sum(map(_utf8_size, texts)) // len(texts) + 1 if column else part_bytes
     documents = text_bytes // _DOCUMENT_BYTES.get(kind, min(part_bytes, row_bytes))
-    are_books = 2 * sum(_GUTENBERG.search(text) is not None for text in texts) > len(texts)
+    books = sum(_GUTENBERG.search(text) is not None for text in texts) if kind == "text" else 0
     if kind == "dump":  # a truncated download still has enough pages for a model; the run warns
         source |= {"kind": "wikipedia", "on_corrupt": "keep-whole-pages"}
     elif kind == "archive":
         source |= {"kind": "books"}
-    elif are_books:
+    elif 2 * books > len(texts):
         source, documents = {**source, "kind": "books"}, len(files)
     else:
         form = {"text_column": column} if column else {"document_delimiter": "file"}

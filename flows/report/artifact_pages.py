@@ -13,6 +13,7 @@ import json
 from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import PurePosixPath
 from typing import Any
 
 from flows.formatting import format_metric, is_metric
@@ -68,6 +69,22 @@ def write_artifact_pages(
         existing = set(store.backend.names(pages.folder))
         if known.issuperset({*existing, *store.backend.names("keys")}):
             break
+
+
+def remove_links(store: ArtifactStore, deleted: Collection[str]) -> None:
+    """Write the pages again that link to deleted pages, given the paths of these."""
+    for shows_text in (True, False):
+        folder = pages_folder(shows_text=shows_text)
+        links = [f'href="{path.removeprefix(f"{folder}/")}"'.encode() for path in deleted]
+        pages = store.backend.read_many(store.backend.names(folder) if links else ())
+        ids = {
+            PurePosixPath(path).stem
+            for path, page in pages.items()
+            if any(link in page for link in links)
+        }
+        pointers = [pointer for pointer in store.pointers() if pointer.artifact_id in ids]
+        manifests = [store.manifest(pointer.manifest) for pointer in pointers]
+        write_artifact_pages(store, manifests, shows_text=shows_text, refresh=True)
 
 
 def _find_lineage(store: ArtifactStore, manifests: Iterable[Manifest]) -> dict[str, Artifact]:

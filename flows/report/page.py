@@ -20,7 +20,7 @@ _BRAND = '<p class="brand">bertloom</p>'
 def write_report(
     store: ArtifactStore,
     record: RunRecord,
-    steps: Steps,
+    steps: Steps | None = None,
     *,
     is_newest: bool = True,
     text: bool = True,
@@ -30,7 +30,7 @@ def write_report(
     Args:
         store: Store of the run's artifacts.
         record: Record of a run in any state.
-        steps: Its steps, see `read_steps`.
+        steps: Its steps, if they have been read.
         is_newest: Whether it is the last run of its recipe, and also written to
             `reports/RECIPE.html`.
         text: Include texts of the corpus, see `report_page`.

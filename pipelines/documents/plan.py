@@ -41,7 +41,7 @@ def plan(config: DocumentsConfig) -> list[DocumentItem]:
 
 
 # A dump is split by stored bytes, books and text by bytes of text.
-_XML_BYTES_PER_STORED_BYTE = {".bz2": 5, ".gz": 3, ".zst": 4}
+_XML_BYTES_PER_STORED_BYTE = {".bz2": 5, ".gz": 3, ".zst": 4, ".7z": 6}
 
 
 def _weight(split: Split, kind: str) -> int:

@@ -12,29 +12,35 @@ from __future__ import annotations
 
 import bisect
 import bz2
+import lzma
 import zlib
 from collections.abc import Generator, Iterator, Sequence
-from typing import IO, Literal, NamedTuple
+from typing import IO, TYPE_CHECKING, Literal, NamedTuple
 
 from pipelines.progress import report_fraction
 from schemas.errors import InputError
 
-Compression = Literal["plain", "bz2", "gz", "zst"]
+if TYPE_CHECKING:
+    import py7zr
+
+Compression = Literal["plain", "bz2", "gz", "zst", "7z"]
 DamageKind = Literal["truncated", "stream", "untrusted", "page"]
 
 _SIGNATURES: tuple[tuple[bytes, Compression], ...] = (
     (b"BZh", "bz2"),
     (b"\x1f\x8b", "gz"),
     (b"\x28\xb5\x2f\xfd", "zst"),
+    (b"7z\xbc\xaf\x27\x1c", "7z"),
 )
-_REFUSED = ((b"7z\xbc\xaf\x27\x1c", "7z"), (b"\xfd7zXZ\x00", "xz"), (b"PK\x03\x04", "zip"))
+_REFUSED = ((b"\xfd7zXZ\x00", "xz"), (b"PK\x03\x04", "zip"))
 
 _READ = 1 << 18
 # An error loses the output of its step, so steps are short: an intact block is lost only if it ends
 # within this many bytes of the damage.
 _BZ2_STEP = 1 << 10
 _ZSTD_STEP = 1 << 12  # the size of the output cannot be limited; a block has at most 128 kB
-_GZIP_OUTPUT = 1 << 20
+_GZIP_OUTPUT = _7Z_OUTPUT = 1 << 20
+_7Z_DAMAGE = (EOFError, ValueError, LookupError, TypeError, AttributeError, AssertionError)
 # A block has at most 46 MB, so only a bomb of many tiny blocks reaches this size.
 _MOST_OUTPUT = 1 << 26
 
@@ -84,8 +90,8 @@ def compression_of(head: bytes, *, name: str) -> Compression:
     for signature, other in _REFUSED:
         if head.startswith(signature):
             raise InputError(
-                f"{name}: is a {other} archive. Expected plain, .bz2, .gz or .zst: recompress it, "
-                f"e.g. into .zst"
+                f"{name}: is a {other} archive. Expected plain, .bz2, .gz, .zst or .7z: recompress "
+                "it, e.g. into .zst"
             )
     found: Compression = next((k for sign, k in _SIGNATURES if head.startswith(sign)), "plain")
     ending = name.lower().rpartition(".")[2]
@@ -125,8 +131,10 @@ def decompressed(
         chunks = _bz2_chunks(source, start=start, end=end, streams=streams)
     elif compression == "gz":
         chunks = _gzip_chunks(source, end=end)
-    else:
+    elif compression == "zst":
         chunks = _zstd_chunks(source, end=end)
+    else:
+        chunks = _7z_chunks(source, end=end)
     for chunk in chunks:
         report_fraction((source.tell() - start) / max(1, end - start))
         yield chunk
@@ -256,3 +264,50 @@ def _zstd_chunks(source: IO[bytes], *, end: int) -> Iterator[Chunk | Damage]:
     if fed:
         reason = f"the zstd frame that starts at byte {frame:,} has no end"
         yield Damage("truncated", position, reason)
+
+
+def _7z_chunks(source: IO[bytes], *, end: int) -> Iterator[Chunk | Damage]:
+    """Yield the only file of an archive. Its directory is at the end, so a cut one has no text."""
+    try:
+        import py7zr  # lazy: an extra
+    except ImportError as error:
+        raise InputError(
+            f"{_name(source)}: expected the package py7zr, got none. Install it: "
+            "pip install 'bertloom[7z]'"
+        ) from error
+    try:
+        with py7zr.SevenZipFile(source) as archive:
+            yield from _7z_member(archive, source, end=end)
+    except (py7zr.exceptions.ArchiveError, lzma.LZMAError, zlib.error, *_7Z_DAMAGE) as error:
+        reason = f"the .7z archive is cut off or damaged ({error or type(error).__name__})"
+        yield Damage("untrusted", source.tell(), reason)
+
+
+def _7z_member(archive: py7zr.SevenZipFile, source: IO[bytes], *, end: int) -> Iterator[Chunk]:
+    files = [file for file in archive.files if not file.is_directory]
+    if len(files) != 1 or archive.needs_password():
+        found = "a password" if len(files) == 1 else f"{len(files):,}"
+        raise InputError(
+            f"{_name(source)}: expected an archive of one file without a password, got {found}. "
+            "Unpack it"
+        )
+    (file,) = files
+    # The library's own extraction pushes a file to a writer, in blocks as large as memory allows.
+    source.seek(archive.worker.src_start)
+    decoder = file.folder.get_decompressor(file.compressed)
+    left, crc = file.uncompressed, 0
+    while left:
+        before = source.tell()
+        data = decoder.decompress(source, min(left, _7Z_OUTPUT))
+        if not data and source.tell() == before:
+            raise EOFError("it ends within the file")
+        left -= len(data)
+        crc = zlib.crc32(data, crc)
+        if data:
+            yield Chunk(bytes(data), 0, end, source.tell())
+    if file.crc32 is not None and crc != file.crc32:
+        raise EOFError("the checksum is wrong")
+
+
+def _name(source: IO[bytes]) -> str:
+    return str(getattr(source, "name", ".7z file"))

@@ -1,8 +1,8 @@
 """MediaWiki XML dumps: Wikipedia, Wikibooks and others.
 
 A multistream (or pbzip2) file is split between bzip2 streams, one long stream between blocks, a
-plain file anywhere; .gz and .zst are one split. A document is the cleaned text of the last revision
-of a page.
+plain file anywhere; .gz, .zst and .7z are one split. A document is the cleaned text of the last
+revision of a page.
 
 Counters: `pages-in`, `pages-kept`, `pages-dropped-` malformed, namespace, not-wikitext, redirect,
 empty or no-text-left; `xml-bytes` (decompressed) and `raw-bytes` (stored); if not 0,
@@ -30,7 +30,7 @@ from pipelines.io.checksums import is_checksum_list, published_checksums, verify
 from pipelines.io.compression import Chunk, Compression, Damage, compression_of, decompressed
 from pipelines.io.file_systems import SMALL_READ_AHEAD
 from pipelines.io.raw_files import expand_paths, file_size, open_file, parallel_map
-from pipelines.io.splits import RawDocument, RecordTracker, SourceFile, Split, split_bytes
+from pipelines.io.splits import RawDocument, SourceFile, Split, split_bytes
 from pipelines.mediawiki.dumps import (
     Encoding,
     Header,
@@ -56,7 +56,7 @@ from schemas.corpus_configs import WikipediaSource
 from schemas.errors import CorruptInputError, InputError, MissingInputError
 
 # Wikimedia names a part `…-pages-articles1.xml-p1p41242.bz2`.
-_DUMP = re.compile(r"\.xml(-p\d+p\d+)?(\.(bz2|gz|zst))?$", re.IGNORECASE)
+_DUMP = re.compile(r"\.xml(-p\d+p\d+)?(\.(bz2|gz|zst|7z))?$", re.IGNORECASE)
 _SIGNATURE_LENGTH = 8
 _log = logging.getLogger(__name__)
 
@@ -120,9 +120,7 @@ def plan(config: WikipediaSource) -> list[Split]:
     return [split for splits in planned for split in splits]
 
 
-def read(
-    split: Split, config: WikipediaSource, count: Count, reading: RecordTracker | None = None
-) -> Iterator[RawDocument]:
+def read(split: Split, config: WikipediaSource, count: Count) -> Iterator[RawDocument]:
     """Yield the documents of the pages that begin in the split, in order.
 
     Raises:
@@ -143,20 +141,16 @@ def read(
 
     detail = _Detail.from_json(split.detail)
     markup = wiki_settings(detail.language, detail.namespaces)
-    reading = reading or RecordTracker()
-    count = reading.counting(count)
     count("raw-bytes", split.end - split.start)
     drop_sentences = config.on_unknown_template == "drop-sentence"
-    holes = UnknownTemplates(drop_sentences=drop_sentences, names=reading.names)
+    holes = UnknownTemplates(drop_sentences=drop_sentences)
     dropped = DroppedText()
     last_whole = ""
-    for item in reading.records(_pages(split, detail, count), file=split.file):
+    for item in _pages(split, detail, count):
         if isinstance(item, Damage):
             _take_damage(item, split, config, count, last_whole=last_whole)
             continue
         last_whole = page_name(item.title, item.page_id)
-        if not reading.is_new:
-            continue
         count("pages-in")
         if item.revisions > 1:
             count("revisions-superseded", item.revisions - 1)
@@ -183,14 +177,14 @@ def _find_dumps(config: WikipediaSource) -> list[tuple[str, str]]:
 
     found = expand_paths(
         config.paths,
-        suffixes=(".xml", ".xml.bz2", ".xml.gz", ".xml.zst"),
+        suffixes=(".xml", ".xml.bz2", ".xml.gz", ".xml.zst", ".xml.7z"),
         selects=lambda name: _DUMP.search(name) is not None and not is_companion(name),
         is_companion=is_companion,
     )
     dumps = [(uri, name) for uri, name in found if not is_companion(name)]
     if not dumps:
         raise MissingInputError(
-            f"{', '.join(config.paths)}: expected dumps, *.xml or *.xml.bz2, .gz or .zst, got "
+            f"{', '.join(config.paths)}: expected dumps, *.xml or *.xml.bz2, .gz, .zst or .7z, got "
             f"{', '.join(name for _, name in found)}. Correct the path"
         )
     return dumps

@@ -7,14 +7,15 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from support.corpus_builder import as_input, digests, run_corpus, small_recipe, small_sample
 from support.golden import GOLDEN, golden_digests, rows_digest
+from support.waiting import wait_until
 
+from benchmarks.local_server import free_ports
 from flows.sample import SampleFiles
 from pipelines.build_instances import build_instances
 from pipelines.io.file_systems import file_system
@@ -95,19 +96,9 @@ def test_bytes_do_not_depend_on_order_or_runner(
     assert digests(outputs) == digests(one_worker[1])
 
 
-def _free_port() -> int:
+def _is_listening(port: int) -> bool:
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def _wait_for(port: int) -> None:
-    for _ in range(300):
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.1)
-    pytest.fail(f"nothing listens on port {port}")
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 @pytest.fixture
@@ -116,7 +107,7 @@ def job_service(tmp_path: Path, bucket: str) -> Iterator[tuple[str, ...]]:
 
     They share only the bucket; temporary files and caches are in separate folders.
     """
-    job, pool = _free_port(), _free_port()
+    job, pool = free_ports(2)
     commands = [
         ["apache_beam.runners.portability.local_job_service_main", "--job_port", str(job),
          "--staging_dir", str(tmp_path / "staging")],
@@ -133,8 +124,7 @@ def job_service(tmp_path: Path, bucket: str) -> Iterator[tuple[str, ...]]:
             for command in commands
         ]  # fmt: skip
         try:
-            _wait_for(job)
-            _wait_for(pool)
+            wait_until(lambda: _is_listening(job) and _is_listening(pool))
             yield (
                 f"--job_endpoint=localhost:{job}",
                 "--environment_type=EXTERNAL",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import io
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 from xml.sax.saxutils import escape
 
 import zstandard
@@ -17,6 +19,17 @@ COMPRESS = {
     ".zst": lambda data: zstandard.ZstdCompressor(write_checksum=True).compress(data),
 }
 NAMESPACES = {-1: "Special", 0: "", 1: "Talk", 4: "Wikipedia", 6: "File", 14: "Category"}
+
+
+def compress_7z(data: bytes, *names: str, **options: Any) -> bytes:
+    """Return a .7z archive with the data under each name. Default: one file."""
+    import py7zr
+
+    buffer = io.BytesIO()
+    with py7zr.SevenZipFile(buffer, "w", **options) as archive:
+        for name in names or ("dump.xml",):
+            archive.writestr(data, name)
+    return buffer.getvalue()
 
 
 def header(*, version: str = "0.11", language: str = "en", siteinfo: bool = True) -> str:

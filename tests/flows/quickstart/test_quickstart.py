@@ -361,6 +361,27 @@ def test_long_texts_are_cut_so_that_enough_documents_are_held_out(
     assert held_out_fraction(scan) <= 0.3
 
 
+def test_empty_file_does_not_replace_pattern_by_all_names(tmp_path: Path) -> None:
+    fill_with_texts(tmp_path)
+    (tmp_path / "empty.txt").touch()
+    assert scan_folder(tmp_path).groups[0].source["paths"] == [f"{tmp_path}/*.txt"]
+
+
+GUTENBERG = "*** START OF THE PROJECT GUTENBERG EBOOK X ***\n\n" + ENGLISH * 300
+
+
+def test_books_are_files_with_marks_of_gutenberg(tmp_path: Path) -> None:
+    for number in range(3):
+        (tmp_path / f"{number}.txt").write_text(GUTENBERG)
+    rows = [{"text": GUTENBERG, "title": "X"}]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "rows.parquet")
+    (tmp_path / "NOTES.MD").write_text(ENGLISH * 30)
+    scan = scan_folder(tmp_path)
+    kinds = {group.kind: group.source["kind"] for group in scan.groups}
+    assert kinds == {"markdown": "text", "parquet": "text", "text": "books"}
+    assert proposed_files(scan, tmp_path)["markdown"] == ["NOTES.MD"]
+
+
 def test_single_file_is_read_without_its_neighbors(tmp_path: Path) -> None:
     for name in ("novel.txt", "other.txt"):
         (tmp_path / name).write_text(NOVEL * 400)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 import shutil
 from html.parser import HTMLParser
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import pytest
+from support.cli_runner import Cli
 from support.lineage_builder import DUMP, DUMP_SHA1, lose, put, put_recipe, raw_file
 from support.report_builder import Written
 
@@ -17,7 +18,6 @@ from flows.report.listener import write_run_report
 from flows.report.row_samples import read_row_samples
 from flows.report.run_steps import read_steps
 from flows.store.artifacts import ArtifactStore
-from flows.store.garbage_collection import find_garbage
 from flows.store.runs import RunRecord, write_run
 from schemas.manifest import Manifest
 
@@ -251,12 +251,18 @@ def test_page_names_files_that_cannot_be_read(
     assert 'class="problem"' in page(store, tokens)
 
 
-def test_garbage_collection_knows_pages(store: ArtifactStore) -> None:
-    kept = put(store, "build-documents", key="kept")
-    deleted = put(store, "build-documents", key="deleted")
-    write_artifact_pages(store, [kept, deleted])
-    store.set_ref("mine/kept", kept)
-    for delete_runs in (False, True):
-        report = find_garbage(store, keep_runs=0, grace_hours=-1, delete_runs=delete_runs)
-        pages = [PurePosixPath(item.path).stem for item in report.garbage if item.kind == "page"]
-        assert pages == ([deleted.artifact_id] if delete_runs else [])
+def test_garbage_collection_deletes_pages_and_links_to_them_with_the_reports(
+    store: ArtifactStore, cli: Cli
+) -> None:
+    documents = put(store, "build-documents")
+    deleted = put(store, "build-vocabulary", {"documents": documents}, statistics={"vocab_size": 9})
+    write_artifact_pages(store, [documents, deleted])
+    store.set_ref("mine/kept", documents)
+    path = f"{FOLDER}/{deleted.artifact_id}.html"
+    collect = ("gc", "--store", store.root, "--keep-runs", "0", "--grace-period", "0", "--delete")
+    assert cli(*collect).code == 0
+    assert path in store.backend.names(FOLDER)  # a report may still link to it
+    assert cli(*collect, "--delete-run-records").code == 0
+    assert store.backend.names(FOLDER) == [f"{FOLDER}/{documents.artifact_id}.html"]
+    assert deleted.artifact_id not in page(store, documents)
+    assert broken_links(store) == []

@@ -134,7 +134,7 @@ def test_top_of_page_has_headline_table_and_chart(run: Run) -> None:
     text = report_page(store, record)
     assert heading(text) == tables.headline != ""
     summary = text[text.index('<section id="summary">') : text.index('<section id="corpus">')]
-    cells = dict(re.findall(r'data-name="([^"]*)">([^<]*)<', summary))
+    cells = dict(re.findall(r'data-name="([^"]*)">(?:<a [^>]*>)?([^<]*)<', summary))
     assert cells["pretrained"] == "46.0 ± 3.9"
     assert cells["from scratch"] == "6.0 ± 4.6"
     assert cells["restarts"] == "4 / 3"
@@ -218,7 +218,12 @@ def test_page_loads_nothing_and_links_have_targets(run: Run) -> None:
     assert "script" not in page.tags
     targets = [link.removeprefix("#") for link in page.links if link.startswith("#")]
     assert set(targets) <= set(page.ids)
-    web = {link for link in page.links if not link.startswith("#")} - {"data:,"}
+    others = {link for link in page.links if not link.startswith("#")} - {"data:,"}
+    pages = {link for link in others if link.startswith("artifacts/")}
+    store, record = run
+    ids = {store.read_manifest(step.manifest).artifact_id for step in record.steps}
+    assert pages == {f"artifacts/{artifact_id}.html" for artifact_id in ids}
+    web = others - pages
     assert web
     assert all(
         re.fullmatch(r"https://sample\.example\.org/\?(curid|oldid)=\d+", link) for link in web
@@ -351,6 +356,9 @@ def test_names_outside_the_folder_are_refused(run: Run, field: str) -> None:
         write_report(store, record.model_copy(update={field: value}))
 
 
+_PAGE_LINK = r'href="([^"]*artifacts/[0-9a-f]{16}.html)"'
+
+
 def test_report_command_writes_the_page_of_any_run(
     run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -367,12 +375,17 @@ def test_report_command_writes_the_page_of_any_run(
     newest = Path(store.root) / "reports" / "test.html"
     alone = out.read_text("utf-8")
     assert "index.html" not in alone  # the index is not next to it
+    assert all((tmp_path / link).is_file() for link in re.findall(_PAGE_LINK, alone))
     for page, index in (
         (Path(output["report"]), "../../reports/index.html"),
         (newest, "index.html"),
     ):
         link = f'<a href="{index}">bertloom, all runs</a>'
-        assert page.read_text("utf-8").replace(link, "bertloom") == alone
+        text = page.read_text("utf-8").replace(link, "bertloom")
+        links = re.findall(_PAGE_LINK, text)
+        assert links
+        assert all((page.parent / link).is_file() for link in links)
+        assert re.sub(_PAGE_LINK, "", text) == re.sub(_PAGE_LINK, "", alone)
         assert (page.parent / index).is_file()
     before = newest.read_bytes()
     assert older.run_id in cli("report", "2000", "--store", store.root).out

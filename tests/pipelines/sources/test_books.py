@@ -270,15 +270,16 @@ def test_pages_and_epubs_are_books(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"books{suffix}"
     write_books(path, members)
     _, documents, counters = read_all(books, config_of(path))
-    titles = {raw.document_id.partition("~")[0]: raw.title for raw in documents}
-    assert titles == {
-        "test:a": "A Walk",
-        "test:b": "Caf\u00e9 Noir",
-        "test:c": "A Voyage",
-        "test:d": "d",
-        "test:same": "Same",
-    }
-    assert [raw.paragraphs for raw in documents] == [[PROSE] * 3] * 4 + [[PROSE]] + [[PROSE] * 3]
+    assert sorted((raw.document_id.partition("~")[0], raw.title) for raw in documents) == [
+        ("test:a", "A Walk"),
+        ("test:b", "Caf\u00e9 Noir"),
+        ("test:c", "A Voyage"),
+        ("test:d", "d"),
+        ("test:same", "Same"),
+        ("test:same", "same"),
+    ]
+    assert sorted(len(raw.paragraphs) for raw in documents) == [1, 3, 3, 3, 3, 3]
+    assert {paragraph for raw in documents for paragraph in raw.paragraphs} == {PROSE}
     assert counters["books-disambiguated-by-digest"] == 2
     dropped = {name: n for name, n in counters.items() if name.startswith("books-dropped-")}
     assert dropped == {
@@ -288,8 +289,6 @@ def test_pages_and_epubs_are_books(tmp_path: Path, suffix: str) -> None:
     }
     assert counters["book-words-dropped-markup"] == 4 * 4 + 1
     assert counters["book-words-dropped-list"] == 4
-    stored = 0 if not suffix else path.stat().st_size
-    assert all(raw.byte_end <= (stored or len(members["a.HTML"])) for raw in documents)
 
 
 def test_book_of_one_page_is_found_again(tmp_path: Path) -> None:
