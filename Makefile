@@ -88,7 +88,7 @@ $(READY_DEV): $(READY)
 
 run: setup
 	$(BIN)/bertloom sample runs/sample
-	$(BIN)/bertloom run sample --store runs/store
+	$(BIN)/bertloom run sample --store runs/store --engine prefect
 
 # A process a core; the tests of a module stay together, as they share what is slow to make.
 test: setup-dev

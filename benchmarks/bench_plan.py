@@ -6,8 +6,8 @@ Simulates a dump of 80,000 splits and 1,024 million pages: files that answer rea
 index or the start of a stream as real ones do, and contain nothing else. The planner of
 `build-documents` reads them like any dump, with a published list of checksums. The plans of later
 stages use manifests with as many shards. Each stage is planned in its own process. Prints CPU
-seconds, peak memory, bytes of the plan file, bytes of the graph that the runner receives, and its
-number of elements. No peer has such a planner. A simulated index has one line per stream; a real
+seconds, peak memory, bytes of the plan file, and bytes of the graph that the runner receives. No
+peer has such a planner. A simulated index has one line per stream; a real
 one has a hundred.
 """
 
@@ -33,20 +33,18 @@ from fsspec import AbstractFileSystem
 
 from benchmarks.timing import parser_for
 from pipelines.beam.pipeline import shard_pipeline
-from pipelines.beam.shard_job import group_items
-from pipelines.beam.shard_work import SharedInput, write_plan
+from pipelines.beam.shard_work import SharedInput, written_plan
 from pipelines.documents.build_shard import BuildDocumentShard
 from pipelines.documents.exclusions import shard_items
 from pipelines.documents.plan import plan as plan_documents
 from pipelines.documents.tokens import BuildTokenShard
 from pipelines.instances.build_shard import BuildInstanceShard
-from pipelines.instances.plan import colocation_key
 from pipelines.instances.plan import plan as plan_instances
 from pipelines.io.file_systems import file_system
 from pipelines.io.stage_inputs import InputFile
 from pipelines.runners.job_context import ErrorFiles
 from schemas.corpus_configs import DocumentsConfig, InstancesConfig, WikipediaSource
-from schemas.fingerprint import content_digest, logical_digest
+from schemas.fingerprint import content_digest
 from schemas.manifest import FileEntry, StageInput
 
 PROTOCOL, SPLIT_BYTES, STREAM_BYTES = "simulated", 32 << 20, 256 << 10
@@ -148,13 +146,12 @@ class Planned(NamedTuple):
     """CPU seconds until the items are planned."""
 
     deal_seconds: float
-    """CPU seconds to partition the items, write the plan file and build the graph."""
+    """CPU seconds to write the plan file and build the graph."""
 
     manifest_seconds: float
     """CPU seconds to digest the artifact's files."""
 
     graph_bytes: int
-    elements: int
     plan_bytes: int
     files: int
     """Number of files in the stage's artifact."""
@@ -173,7 +170,6 @@ def _entries(count: int, *, passes: int = 1) -> tuple[FileEntry, ...]:
             size_bytes=size,
             sha256=hashlib.sha256(b"%d %d" % (number, turn)).hexdigest(),
             rows=rows,
-            rows_digest=f"{number:032x}",
         )
         for number in range(count)
         for turn in range(passes)
@@ -217,23 +213,22 @@ def measure(stage: str, *, files: int, splits: int, passes: int) -> Planned:
     began = time.process_time()
     planned = planning()
     known = time.process_time()
-    with tempfile.TemporaryDirectory() as folder:
-        key = colocation_key(planned) if stage == "build-instances" else None
-        elements = group_items(planned, max_elements=4096, colocate_by=key)
-        with write_plan(elements, folder=folder) as (plan, ranges):
-            fs, path = file_system(plan.url)
-            plan_bytes = int(fs.info(path)["size"])
-            if shared is None:
-                graph = _graph(work, plan, ranges)
-            else:
-                with shared.written(f"{folder}/.input"):
-                    plan_bytes += int(fs.info(f"{folder}/.input")["size"])
-                    graph = _graph(work, plan, ranges)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        written_plan([[item] for item in planned], folder=folder) as plan,
+    ):
+        fs, path = file_system(plan)
+        plan_bytes = int(fs.info(path)["size"])
+        if shared is None:
+            graph = _graph(work, plan)
+        else:
+            with shared.written(f"{folder}/.input"):
+                plan_bytes += int(fs.info(f"{folder}/.input")["size"])
+                graph = _graph(work, plan)
     dealt = time.process_time()
     made = _entries(files * splits, passes=passes if stage == "build-instances" else 1)
     before = time.process_time()
     content_digest(made)
-    logical_digest(made)
     return Planned(
         stage=stage,
         pieces=len(planned),
@@ -242,19 +237,23 @@ def measure(stage: str, *, files: int, splits: int, passes: int) -> Planned:
         deal_seconds=round(dealt - known, 1),
         manifest_seconds=round(time.process_time() - before, 1),
         graph_bytes=len(graph),
-        elements=len(ranges),
         plan_bytes=plan_bytes,
         files=len(made),
         peak_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10,
     )
 
 
-def _graph(work: Any, plan: Any, ranges: Any) -> bytes:
+def _graph(work: Any, plan: str) -> bytes:
     urls = {name: f"gs://bucket/{name}" for name in ("work", "groups", "progress")}
     build = shard_pipeline(
-        "job", plan, ranges, work=work, errors=ErrorFiles("gs://bucket/errors"), grouping=None,
+        "job",
+        plan,
+        item_type=tuple,
+        work=work,
+        errors=ErrorFiles("gs://bucket/errors"),
+        grouping=None,
         urls=urls,
-    )  # fmt: skip
+    )
     pipeline = beam.Pipeline("FnApiRunner")
     build(pipeline)
     data: bytes = pipeline.to_runner_api().SerializeToString()
@@ -291,7 +290,7 @@ def main() -> int:
         print(
             f"{one.stage:<16} {one.pieces:>9,} pieces  plan {one.plan_seconds:>6.1f} s, deal "
             f"{one.deal_seconds:>5.1f} s, digests {one.manifest_seconds:>4.1f} s  graph "
-            f"{one.graph_bytes / 1e6:.2f} MB, {one.elements:,} elements  plan file "
+            f"{one.graph_bytes / 1e6:.2f} MB  plan file "
             f"{one.plan_bytes / 1e6:.0f} MB  {one.files:,} files  peak {one.peak_mb:,} MB"
         )
     return 0

@@ -23,7 +23,6 @@ import contextlib
 import hashlib
 import json
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -36,6 +35,7 @@ from typing import NamedTuple
 import psutil
 
 from benchmarks.bench_corpus import as_input
+from benchmarks.local_server import free_ports
 from benchmarks.object_store import counted_s3, environment
 from benchmarks.timing import parser_for
 from flows.sample import write_sample
@@ -181,10 +181,8 @@ def _portable() -> Iterator[ExecutionConfig]:
     """Beam's own job service, and a pool of our workers."""
     from pipelines.runners.worker_pool import serving  # lazy: loads Beam
 
-    with socket.socket() as free, tempfile.TemporaryDirectory() as staging:
-        free.bind(("127.0.0.1", 0))
-        port = int(free.getsockname()[1])
-        free.close()
+    [port] = free_ports(1)
+    with tempfile.TemporaryDirectory() as staging:
         command = [
             sys.executable, "-m", "apache_beam.runners.portability.local_job_service_main",
             f"--job_port={port}", f"--staging_dir={staging}",

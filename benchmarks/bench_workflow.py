@@ -86,7 +86,7 @@ def main() -> int:
         print(f"first run, 88 steps: {first:.1f} s")
         commands = {
             "run, local": [*run, "--engine", "local"],
-            "run, prefect": run,
+            "run, prefect": [*run, "--engine", "prefect"],
             "plan": [*ours, "plan", "sample-full", "--store", str(store), *changes],
             "lineage": [*ours, "lineage", "sample-full/tabulate", "--store", str(store)],
             "bare Prefect, 88 cached tasks": [sys.executable, "-c", PEER],

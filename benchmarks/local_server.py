@@ -1,12 +1,30 @@
-"""An HTTP server of this process, for fakes of the services that bertloom talks to."""
+"""An HTTP server of this process, for fakes of the services that bertloom talks to; free ports."""
 
 from __future__ import annotations
 
+import contextlib
+import random
+import socket
 import ssl
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
+
+_PORTS = range(10_000, 30_000)
+"""Below the ports that systems give to connections: none takes one before its server listens."""
+
+
+def free_ports(count: int) -> list[int]:
+    """Return different ports at which nothing listens."""
+    with contextlib.ExitStack() as bound:
+        ports: list[int] = []
+        while len(ports) < count:
+            probe = bound.enter_context(socket.socket())
+            with contextlib.suppress(OSError):
+                probe.bind(("127.0.0.1", random.SystemRandom().choice(_PORTS)))
+                ports.append(int(probe.getsockname()[1]))
+    return ports
 
 
 class LocalServer:

@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 
 import botocore.session
 
-from benchmarks.local_server import LocalServer
+from benchmarks.local_server import LocalServer, free_ports
 
 FAULTS = ("500", "503", "reset", "torn", "lost", "cut", "stall")
 """Answered with that status, or cut off, before the server heard of it; cut off when the server had
@@ -42,20 +42,18 @@ class S3Server:
     """An empty S3; use as a context manager."""
 
     def __enter__(self) -> Self:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = int(free.getsockname()[1])
+        [self.port] = free_ports(1)
         self.url = f"http://127.0.0.1:{self.port}"
         command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)]
         self._process = subprocess.Popen(
             command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
-        for _ in range(600):
+        for _ in range(3000):
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port)):
                 return self
             time.sleep(0.1)
         self._process.kill()
-        raise TimeoutError("moto's server did not start within a minute")
+        raise TimeoutError("moto's server did not start within five minutes")
 
     def __exit__(
         self,

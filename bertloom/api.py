@@ -30,7 +30,7 @@ from flows.run.machines import JOIN_TIMEOUT, parse_machine_options
 from flows.run.plan import PlannedStep
 from flows.run.run import find_store
 from flows.run.stages import get_stage
-from flows.running import run_recipe
+from flows.running import flow_parameters, run_recipe
 from flows.store.artifact import Artifact as StoredArtifact
 from flows.store.artifacts import ArtifactStore
 from pipelines.io.file_systems import file_system, is_local
@@ -374,7 +374,8 @@ def run(
     Args:
         recipe: Recipe, or name for `load_recipe`.
         engine: `local` runs in this process. `prefect` runs a Prefect flow, on the configured
-            server or a temporary one.
+            server or a temporary one. `auto` takes `prefect` where PREFECT_API_URL or the active
+            profile of Prefect names a server, and else `local`.
         rebuild: Stages or steps to build even if they are cached; `all`.
         until: Stage or step to run, with all upstream steps. "": all.
         log: Function that takes one line of text per step, such as `print`.
@@ -394,6 +395,7 @@ def run(
         loaded,
         log=log or _discard,
         engine=engine,
+        parameters=flow_parameters(recipe) if isinstance(recipe, str) else None,
         rebuild=rebuild,
         until=until,
         machines=machines,

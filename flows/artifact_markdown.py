@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from urllib.parse import quote
 
-from flows.formatting import format_bytes, format_duration, format_statistic
+from flows.cards.cards import card_body, has_card
+from flows.formatting import format_duration
 from flows.lineage.graph import upstream_graph
-from flows.lineage.text_formats import mermaid_text
-from flows.nested_values import numeric_leaves
-from flows.record_counts import record_counts
+from flows.lineage.text_formats import tree_lines
 from flows.run.run import Run
 from flows.run.stages import get_stage, summarize
 from flows.run.step_execution import StepResult
-from flows.store.artifacts import ArtifactStore
 from flows.store.runs import report_path
-from model.monitoring.summaries import score_cut
-from schemas.manifest import Manifest
 from schemas.trial_names import entry_label
 
 
@@ -28,53 +25,35 @@ def stage_title(results: Sequence[StepResult]) -> str:
     return f"{stage}: {get_stage(stage).summary_of(manifests)}"
 
 
-def stage_markdown(results: Sequence[StepResult], *, store: ArtifactStore, run_id: str) -> str:
-    """Return what the steps of a stage built, what they dropped, and what they were built from.
-
-    Args:
-        results: Results of all steps of the stage, at least one.
-        store: Artifact store.
-        run_id: Run that they belong to.
-    """
+def stage_markdown(results: Sequence[StepResult], *, run: Run) -> str:
+    """Return the steps of a stage, the lineage of the last one, and the card of a single one."""
     rows = [
         (
             result.label,
             summarize(result.manifest),
-            format_bytes(result.manifest.size_bytes),
             "cached" if result.was_cached else format_duration(result.seconds),
             result.manifest.artifact_id,
         )
         for result in results
     ]
-    lines = _table(("step", "contents", "size", "time", "artifact"), rows)
+    lines = _table(("step", "contents", "time", "artifact"), rows)
     for result in results:
         lines += [f"> {result.label}: {_plain(note)}\n" for note in result.manifest.notes]
         lines += [f"> **Warning**, {result.label}: {_plain(w)}\n" for w in result.warnings]
-    if len(results) == 1:
-        lines += _details(results[0].manifest, store=store)
-    metrics = [(result.label, *row) for result in results for row in metric_rows(result.manifest)]
-    if metrics:
-        lines += _table(("step", "metric", "value"), metrics)
-    lines.append(f"Run `{run_id}`, store `{store.root}`; `bertloom lineage ARTIFACT` shows more.")
+    label, manifest = results[-1].label, results[-1].manifest
+    tree = tree_lines(upstream_graph([manifest], store=run.store))
+    lines += [f"Lineage of {_plain(label)}:\n", "```text", *tree, "```", ""]
+    if len(results) == 1 and has_card(manifest):
+        lines.append(card_body(manifest, store=run.store, cards=run.recipe.cards))
     return "\n".join(lines)
-
-
-def _details(manifest: Manifest, *, store: ArtifactStore) -> list[str]:
-    """Return the record counts and the lineage of one artifact."""
-    lines: list[str] = []
-    if rows := [counts.row for counts in record_counts(manifest.counters) if not counts.source]:
-        lines += _table(("records", "in", "kept", "dropped", "reasons"), rows)
-    graph = mermaid_text(upstream_graph([manifest], store=store))
-    return [*lines, "```mermaid", graph, "```", ""]
 
 
 def run_markdown(run: Run, *, title: str) -> str:
     """Return what failed, where the run's report is, and its results."""
-    url = run.store.url(report_path(run.run_id))
-    # No browser opens a link into a bucket.
-    report = f"Report: `{url}`" if "://" in url else f"[Report](file://{quote(url)})"
+    address = run.store.url(report_path(run.run_id))
+    url = browser_url(address)
     lines = [f"**{_plain(label)}** failed: {_plain(str(e))}\n" for label, e in run.failures.items()]
-    lines += [f"**{_plain(title)}**. {report}", ""]
+    lines += [f"**{_plain(title)}**. {f'[Report]({url})' if url else 'Report'}: `{address}`", ""]
     results = [
         (result.label, summarize(result.manifest), result.manifest.artifact_id)
         for result in run.results()
@@ -87,18 +66,24 @@ def run_markdown(run: Run, *, title: str) -> str:
     return "\n".join(lines)
 
 
-def metric_rows(manifest: Manifest) -> list[tuple[str, str]]:
-    """Return name and value of each metric of an evaluation or training; none for other stages.
+def browser_url(address: str) -> str:
+    """Return the URL by which a browser opens a file of a store; "" if there is none.
 
-    The value names limits of the data, such as a part of the training examples.
+    S3 and Google Cloud ask for a login. $AWS_ENDPOINT_URL is the server of another S3.
+
+    >>> browser_url("gs://bucket/a b.html"), browser_url("memory://store/a.html")
+    ('https://storage.cloud.google.com/bucket/a%20b.html', '')
     """
-    if not get_stage(manifest.stage).has_metrics:
-        return []
-    return [
-        (name, "; ".join([format_statistic(name, value), *score_cut(name, manifest.statistics)]))
-        for name, value in numeric_leaves(manifest.statistics).items()
-        if not name.startswith("model.")
-    ]
+    scheme, separator, path = address.partition("://")
+    if not separator:
+        return f"file://{quote(address)}"
+    bucket, _, key = path.partition("/")
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    if scheme == "s3" and endpoint:
+        return f"{endpoint.rstrip('/')}/{quote(path)}"
+    if scheme == "s3":
+        return f"https://console.aws.amazon.com/s3/object/{bucket}?prefix={quote(key)}"
+    return f"https://storage.cloud.google.com/{quote(path)}" if scheme == "gs" else ""
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

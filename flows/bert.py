@@ -1,32 +1,58 @@
-"""The whole workflow of a recipe as one step graph: corpus, pretraining, fine-tuning, evaluation.
+"""The step graph of a recipe, from raw dumps to the paper's tables.
 
-`flows.running.run_recipe` runs it.
+`recipe_steps` is the graph. `flows.running.run_recipe` runs it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import itertools
+from collections.abc import Collection, Sequence
 
-from flows import corpus, evaluation, finetuning, pretraining
-from flows.run.graph import StepGraph
+from flows.run.graph import Step, StepGraph
 from flows.run.plan import PlannedStep, plan_steps
 from flows.run.preflight import check_inputs
 from flows.store.artifacts import ArtifactStore
+from model import build_examples, evaluate, finetune, pretrain, tabulate
+from pipelines import (
+    build_documents,
+    build_instances,
+    build_tokens,
+    build_vocabulary,
+    find_contamination,
+    find_near_duplicates,
+)
+from schemas.corpus_configs import ContaminationConfig, ContaminationRules
+from schemas.finetune_configs import (
+    EvaluateConfig,
+    ExpandedAxis,
+    FinetuneConfig,
+    TabulateConfig,
+    TaskTrainingConfig,
+    TrialConfig,
+)
 from schemas.recipe import Recipe
 from schemas.stage import Stage
+from schemas.trial_names import AXES, trial_name
 
-PARTS = {
-    "corpus": (corpus.STAGES, corpus.corpus_steps),
-    "pretraining": (pretraining.STAGES, pretraining.pretraining_steps),
-    "finetuning": (finetuning.STAGES, finetuning.finetuning_steps),
-    "evaluation": (evaluation.STAGES, evaluation.evaluation_steps),
+PARTS: dict[str, tuple[Stage, ...]] = {
+    "corpus": (
+        build_documents.STAGE,
+        find_contamination.STAGE,
+        find_near_duplicates.STAGE,
+        build_vocabulary.STAGE,
+        build_tokens.STAGE,
+        build_instances.STAGE,
+    ),
+    "pretraining": (pretrain.STAGE,),
+    "finetuning": (build_examples.STAGE, finetune.STAGE),
+    "evaluation": (evaluate.STAGE, tabulate.STAGE),
 }
-"""Stages of each part, and the function that adds its steps, in order."""
+"""Stages of each part of the workflow, each after those that it reads."""
 
 
 def stages() -> dict[str, Stage]:
     """Return all stages by name, each after those that it reads."""
-    return {stage.name: stage for part_stages, _ in PARTS.values() for stage in part_stages}
+    return {stage.name: stage for part in PARTS.values() for stage in part}
 
 
 def recipe_steps(recipe: Recipe, *, part: str = "", until: str = "") -> StepGraph:
@@ -42,10 +68,12 @@ def recipe_steps(recipe: Recipe, *, part: str = "", until: str = "") -> StepGrap
         UnknownStepError: `until` names no step.
     """
     graph = StepGraph()
-    for _, add_steps in PARTS.values():
-        add_steps(recipe, graph)
+    _add_corpus(recipe, graph)
+    _add_pretraining(recipe, graph)
+    _add_finetuning(recipe, graph)
+    _add_evaluation(recipe, graph)
     if part:
-        names = {stage.name for stage in PARTS[part][0]}
+        names = {stage.name for stage in PARTS[part]}
         graph = graph.with_upstream(step.label for step in graph if step.stage.name in names)
     return graph.with_upstream(graph.select(until)) if until else graph
 
@@ -65,3 +93,165 @@ def plan_recipe(
     graph = recipe_steps(recipe, until=until)
     check_inputs(list(graph))
     return plan_steps(recipe, graph, store=store, rebuild=rebuild)
+
+
+def _add_corpus(recipe: Recipe, graph: StepGraph) -> None:
+    """Add documents, documents to exclude, vocabulary, tokens and instances."""
+    if recipe.build_documents is None:
+        return
+    documents = graph.add(build_documents.STAGE, recipe.build_documents)
+    excluded = _add_contamination(recipe, graph, documents)
+    near = None
+    if recipe.find_near_duplicates is not None:
+        near = graph.add(
+            find_near_duplicates.STAGE,
+            recipe.find_near_duplicates,
+            documents=documents,
+            contamination=excluded,
+        )
+    vocabulary = graph.add(
+        build_vocabulary.STAGE,
+        recipe.build_vocabulary,
+        documents=documents,
+        contamination=excluded,
+        near_duplicates=near,
+    )
+    tokens = graph.add(
+        build_tokens.STAGE,
+        recipe.build_tokens,
+        documents=documents,
+        vocabulary=vocabulary,
+        contamination=excluded,
+        near_duplicates=near,
+    )
+    for name, config in recipe.build_instances.items():
+        graph.add(build_instances.STAGE, config, name, tokens=tokens, vocabulary=vocabulary)
+
+
+def _add_contamination(recipe: Recipe, graph: StepGraph, documents: Step) -> Step | None:
+    """Add the search for the texts of tasks, and the examples of these tasks before it."""
+    if (rules := recipe.decontaminate) is None:
+        return None
+    examples = {
+        f"{find_contamination.EXAMPLES}{task}": graph.add(
+            build_examples.STAGE, recipe.build_examples[task], task
+        )
+        for task in rules.tasks
+    }
+    config = ContaminationConfig(
+        **{name: getattr(rules, name) for name in ContaminationRules.model_fields},
+        remove_duplicates=recipe.build_tokens.remove_duplicates,
+    )
+    return graph.add(find_contamination.STAGE, config, documents=documents, **examples)
+
+
+def _add_pretraining(recipe: Recipe, graph: StepGraph) -> None:
+    """Add the phases; each continues the model of the one before."""
+    for name, phase in recipe.pretrain.items():
+        graph.add(
+            pretrain.STAGE,
+            phase,
+            name,
+            vocabulary=graph.get(build_vocabulary.STAGE),
+            instances=graph.get(build_instances.STAGE, phase.instances),
+            checkpoint=graph.get(pretrain.STAGE, phase.init_from_phase),
+        )
+
+
+def _add_finetuning(recipe: Recipe, graph: StepGraph) -> None:
+    """Add the examples of every task, and the trials of every grid.
+
+    Each trial (a point of a grid and a restart) is one artifact. An interrupted sweep resumes
+    with the trials that are missing, and one more restart trains that trial alone.
+    """
+    for name, examples in recipe.build_examples.items():
+        graph.add(build_examples.STAGE, examples, name)
+    for name, entry in recipe.finetune.items():
+        for trial, config in trials(entry).items():
+            if _starts_from_published(entry, recipe):
+                config = config.model_copy(update={"init_from_step": None})  # the same cache key
+            graph.add(
+                finetune.STAGE,
+                config,
+                f"{name}.{trial}",
+                examples=graph.get(build_examples.STAGE, entry.examples),
+                checkpoint=graph.get(pretrain.STAGE, entry.init_from_phase),
+                vocabulary=graph.get(build_vocabulary.STAGE) if entry.model is not None else None,
+            )
+
+
+def _starts_from_published(entry: FinetuneConfig, recipe: Recipe) -> bool:
+    """Return whether `init_from_step` is the last step, whose model the phase publishes."""
+    return entry.init_from_phase is not None and (
+        entry.init_from_step not in recipe.pretrain[entry.init_from_phase].kept_steps
+    )
+
+
+def trials(entry: FinetuneConfig) -> dict[str, TrialConfig]:
+    """Return the trials of a grid by name, in the order of the recipe, restarts last."""
+    common = {name: getattr(entry, name) for name in TaskTrainingConfig.model_fields}
+    axes = (entry.batch_size, entry.learning_rate, entry.num_epochs, range(entry.restarts))
+    if entry.method == "majority":  # it trains nothing: one trial
+        axes = (entry.batch_size[:1], entry.learning_rate[:1], entry.num_epochs[:1], range(1))
+    points = (dict(zip(AXES, point, strict=True)) for point in itertools.product(*axes))
+    configs = [TrialConfig(**common, **point) for point in points]
+    return {trial_name(config): config for config in configs}
+
+
+def _add_evaluation(recipe: Recipe, graph: StepGraph) -> None:
+    """Add an evaluation per fine-tuning and ensemble, and the tables of all of them."""
+    groups = {name: ([name], entry.ensemble_size) for name, entry in recipe.finetune.items()}
+    groups |= {name: (list(e.members), e.ensemble_size) for name, e in recipe.ensembles.items()}
+    evaluations = {
+        name: _add_scores(recipe, graph, name, members=members, size=size)
+        for name, (members, size) in groups.items()
+    }
+    if evaluations:
+        axes = {
+            name: ExpandedAxis(table=axis.table, variants=tuple(axis.variants))
+            for name, axis in recipe.sweep.items()
+        }
+        config = TabulateConfig(axes=axes, expanded_sweep=recipe.expanded_sweep or ())
+        # Table 6 shows the held-out perplexity of the phases that were fine-tuned.
+        phases = dict.fromkeys(item.phase for item in config.expanded_sweep if item.phase)
+        pretrained = {f"pretrain.{name}": graph.get(pretrain.STAGE, name) for name in phases}
+        graph.add(tabulate.STAGE, config, **evaluations, **pretrained)
+
+
+def _add_scores(
+    recipe: Recipe, graph: StepGraph, name: str, *, members: Sequence[str], size: int
+) -> Step:
+    """Add the evaluation of the trials of one fine-tuning, or of the members of an ensemble."""
+    first = recipe.finetune[members[0]]
+    starts = (_start(recipe.finetune[member]) for member in members)
+    config = EvaluateConfig(
+        examples=first.examples,
+        entry=name,
+        start=", ".join(dict.fromkeys(starts)),
+        ensemble_size=size,
+        per_device_max_tokens=first.per_device_max_tokens,
+        device=first.device,
+        num_threads=first.num_threads,
+    )
+    trial_steps = {
+        f"{member}.{trial}" if len(members) > 1 else trial: graph.get(
+            finetune.STAGE, f"{member}.{trial}"
+        )
+        for member in members
+        for trial in trials(recipe.finetune[member])
+    }
+    examples = graph.get(build_examples.STAGE, first.examples)
+    return graph.add(evaluate.STAGE, config, name, examples=examples, **trial_steps)
+
+
+def _start(entry: FinetuneConfig) -> str:
+    """Return what the trials of an entry start from, as tables name it."""
+    if entry.init_checkpoint is not None:
+        *before, last = entry.init_checkpoint.rstrip("/").split("/")
+        # Files of an artifact are in .../pretrain/ID/data.
+        return " ".join(before[-2:]) if last == "data" and before else last
+    if entry.init_from_phase is not None:
+        return entry.init_from_phase + (
+            f" at step {entry.init_from_step}" if entry.init_from_step else ""
+        )
+    return "scratch" if entry.model is not None else entry.method

@@ -64,7 +64,7 @@ def progress_text(reading: ProgressUpdate) -> str:
 
 def _publish_stage(run: Run, stage: str) -> None:
     results = [result for result in run.results() if result.manifest.stage == stage]
-    text = stage_markdown(results, store=run.store, run_id=run.run_id)
+    text = stage_markdown(results, run=run)
     _publish(text, key=_key(run.recipe.name, stage), title=stage_title(results))
 
 

@@ -8,24 +8,21 @@ from typing import ParamSpec, TypeVar
 
 import tenacity
 
-from flows.cards.cards import CardListener
 from flows.lineage.openlineage import openlineage_listeners, send_aborts
-from flows.prefect_server import start_server
 from flows.report.listener import ReportListener, write_run_report
-from flows.run.events import Listener
+from flows.run.events import Listener, watchers
 from flows.run.graph import StepGraph
 from flows.run.machines import Coordinator, MachineOptions, check_port, check_store
 from flows.run.plan import plan_steps
 from flows.run.preflight import check_environment, check_inputs, check_sample
-from flows.run.run import RETRY_DELAYS, Run, find_store, get_store
+from flows.run.run import RETRY_DELAYS, Run, get_store
 from flows.run.run_recorder import RunRecorder
 from flows.run.step_execution import is_transient
+from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunRecord, mark_crashed_runs, read_run, runs_without_report
 from flows.trackers import TrackerListener
-from schemas.errors import ConfigError
+from pipelines.io.temporary_folders import remove_abandoned_folders
 from schemas.recipe import Recipe
-
-ENGINES = ("prefect", "local")
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -37,6 +34,7 @@ def prepare_run(
     recipe: Recipe,
     graph: StepGraph,
     *,
+    store: ArtifactStore | None,
     listeners: Sequence[Listener] = (),
     rebuild: Collection[str] = (),
     engine: str = "local",
@@ -47,39 +45,35 @@ def prepare_run(
     Args:
         recipe: Recipe to run.
         graph: Its steps.
-        listeners: Listeners in addition to the run's own, such as the console's.
+        store: Its store; None if it does not exist yet.
+        listeners: Listeners in addition to the run's own and to those of `watch_runs`.
         rebuild: Steps to build even if they are cached: `all`, stage names or step labels.
-        engine: `prefect` or `local`.
+        engine: `prefect` or `local`, for the run's record.
         machines: Machines that train; this is the one with rank 0. None: this machine alone.
 
     Raises:
-        ConfigError: The engine or the runner is unknown, a package is not installed, several
-            inputs are missing, or the machines cannot share the store.
+        ConfigError: The runner is unknown, a package is not installed, several inputs are missing,
+            or the machines cannot share the store.
         RunnerError: The engine that jobs go to does not answer.
         InputError: A raw file, a task file or a checkpoint is missing.
     """
-    if engine not in ENGINES:
-        raise ConfigError(f"engine: expected one of {', '.join(ENGINES)}, got {engine!r}")
-    if engine == "prefect":
-        start_server()  # it needs seconds, in which the run is planned
     check_environment(recipe, list(graph))
     check_sample(list(graph))
-    planned = _retry_transient_errors(
-        plan_steps, recipe, graph, store=find_store(recipe.store), rebuild=rebuild
-    )
+    planned = _retry_transient_errors(plan_steps, recipe, graph, store=store, rebuild=rebuild)
     cached = {step.label for step in planned if step.state == "cached"}
     _retry_transient_errors(check_inputs, [step for step in graph if step.label not in cached])
-    own = (RunRecorder(), CardListener(), TrackerListener())
+    own = (RunRecorder(), TrackerListener())
     coordinator = _coordinator(recipe, machines)
     last: list[Listener] = [ReportListener(), *filter(None, [coordinator])]
     return Run(
         recipe,
         graph,
-        listeners=[*own, *listeners, *openlineage_listeners(), *last],
+        listeners=[*own, *listeners, *watchers(), *openlineage_listeners(), *last],
         rebuild=rebuild,
         engine=engine,
         planned=planned,
         machines=coordinator,
+        store=store,
     )
 
 
@@ -111,9 +105,19 @@ def _log_retry(state: tenacity.RetryCallState) -> None:
     _LOGGER.warning("planning: %s; next try in %.0f s", error, state.upcoming_sleep)
 
 
-def mark_killed_runs(recipe: Recipe) -> list[RunRecord]:
-    """Mark earlier runs of a recipe whose process was killed as crashed; write their reports."""
-    store = get_store(recipe.store)
+def clean_up_killed_runs(recipe: Recipe, *, store: ArtifactStore | None) -> list[RunRecord]:
+    """Delete temporary folders of processes that were killed, and mark their runs as crashed.
+
+    Args:
+        recipe: Recipe of the runs.
+        store: Its store; None if it does not exist yet.
+
+    Returns:
+        The records of these runs; their reports are written.
+    """
+    remove_abandoned_folders()
+    if store is None:
+        return []
     run_ids = mark_crashed_runs(store, recipe=recipe.name)
     send_aborts(store, run_ids)
     records = [read_run(store, run_id) for run_id in run_ids]

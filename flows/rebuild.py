@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import re
 import textwrap
-from collections.abc import Mapping
 from typing import Any
 
 from prefect import flow, get_run_logger
@@ -35,7 +34,7 @@ _LOGGER = logging.getLogger(__name__)
 def mark_run_crashed(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:
     """Mark the run of the crashed flow's corpus as crashed; Prefect's worker calls this hook."""
     del flow, state
-    request = _request(flow_run.parameters)
+    request = RebuildRequest.model_validate(flow_run.parameters["request"])
     try:
         recipe = load_corpus_recipe(request, (), [request.downloads])
         store = get_store(recipe.store)
@@ -46,35 +45,23 @@ def mark_run_crashed(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any])
 
 @flow(
     name="bertloom-rebuild",
-    flow_run_name="{wiki}-{date}",
+    flow_run_name="{request.wiki}-{request.date}",
     persist_result=False,
     on_crashed=[mark_run_crashed],
 )
-def rebuild(
-    recipe: str,
-    wiki: str,
-    date: str = "latest",
-    downloads: str = "dumps",
-    keep_downloads: int = 2,
-    overrides: list[str] | None = None,
-    store: str | None = None,
-    mirror: str | None = None,
-    force: bool = False,
-    workers: int | None = None,
-) -> Any:
+def rebuild(request: RebuildRequest) -> Any:
     """Bring a published corpus up to the newest dump.
 
     An artifact of the flow run shows the comparison with the corpus published before.
 
     Args:
-        recipe, wiki, date, downloads, keep_downloads, overrides, store, mirror, force, workers: See
-            `flows.publish.monthly_rebuild.RebuildRequest`.
+        request: Corpus to rebuild.
 
     Raises:
         CorpusChangeLimitError: The corpus exceeds a limit; it is in the store, not published.
         BertloomError: The dump is not available, or a step failed.
     """
-    request, log = _request(locals()), _flow_log()
+    log = _flow_log()
     plan = plan_rebuild(request, log=log)
     if plan.skip_reason:
         skipped = {"date": plan.date, "outcome": "skipped"}
@@ -82,17 +69,12 @@ def rebuild(
     try:
         publication = execute_rebuild(request, plan, engine="prefect", log=log)
     except CorpusChangeLimitError as error:
-        _show(f"{wiki} {plan.date}", "Not published: limits exceeded.", error.comparison)
+        _show(f"{request.wiki} {plan.date}", "Not published: limits exceeded.", error.comparison)
         raise
     if publication.comparison is not None:
-        _show(f"{wiki} {plan.date}", publication.summary, publication.comparison)
+        _show(f"{request.wiki} {plan.date}", publication.summary, publication.comparison)
     outcome, version = publication.outcome, publication.version_ref
     return {"date": plan.date, "outcome": outcome, "version_ref": version}
-
-
-def _request(parameters: Mapping[str, Any]) -> RebuildRequest:
-    """Return the request of a flow run's parameters."""
-    return RebuildRequest(**{**parameters, "overrides": parameters.get("overrides") or ()})
 
 
 def _show(title: str, summary: str, comparison: CorpusComparison) -> None:

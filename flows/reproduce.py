@@ -9,15 +9,15 @@ from typing import Any, NamedTuple
 
 from flows.bert import recipe_steps
 from flows.formatting import align_columns
-from flows.lineage.resolve import resolve_name
+from flows.lineage.queries import resolve_name
 from flows.nested_values import numeric_leaves
-from flows.preparation import prepare_run
+from flows.preparation import clean_up_killed_runs, prepare_run
 from flows.recipes.loader import recipe_from
 from flows.run.cache_keys import describe_changes
 from flows.run.events import Listener
+from flows.run.executor import local_executor, run_steps
 from flows.run.graph import Step
 from flows.run.run import find_store
-from flows.running import execute_run
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunRecord, read_runs, run_ids
 from schemas.errors import ArtifactNotFoundError, BertloomError, ConfigError, InputError, raise_all
@@ -84,7 +84,7 @@ def reproduce(
     """Build an artifact and everything upstream of it in another store; compare every step.
 
     Args:
-        name: Artifact or metric, see `flows.lineage.resolve.resolve_name`.
+        name: Artifact or metric, see `flows.lineage.queries.resolve_name`.
         store: Store of the artifact. Only its records are read, and what the recipe names by path.
         into: Folder or URL of the other store.
         overrides: `KEY=VALUE` texts, for example new paths of raw files.
@@ -101,8 +101,8 @@ def reproduce(
     resolved = resolve_name(name, store=store)
     if resolved.manifest is None:
         raise ArtifactNotFoundError(
-            f"{name!r}: expected one artifact, got raw files or a metric of several artifacts. "
-            "Name a step, such as evaluate.cola, or a metric of one: evaluate.cola:matthews"
+            f"{name!r}: expected an artifact, got a raw file. Name a step, such as evaluate.cola, "
+            "or a metric of one: evaluate.cola:matthews"
         )
     record, target = _find_run(resolved.manifest, store)
     recipe = recipe_from(
@@ -116,7 +116,12 @@ def reproduce(
     if (other := find_store(recipe.store)) and other.manifests(paths.values()):
         raise ConfigError(f"--into: {into} has the original artifacts. Name another store")
     raise_all(error for step in graph for error in _raw_file_errors(step, originals[step.label]))
-    results = execute_run(prepare_run(recipe, graph, listeners=listeners))
+    copy = find_store(recipe.store)
+    clean_up_killed_runs(recipe, store=copy)
+    run = prepare_run(recipe, graph, store=copy, listeners=listeners)
+    with run, local_executor(run) as submit:
+        run_steps(run, submit)
+    results = run.results()
     values = numeric_leaves(results[-1].manifest.statistics)
     return Reproduction(
         target=target,

@@ -1,7 +1,8 @@
 """Experiment trackers: send trainings and evaluations to MLflow and Weights & Biases.
 
 A training writes its curve to a file. A thread of the run's process reads the file and sends new
-lines, so a tracker that fails or hangs cannot stop, slow down or change a training.
+lines, so no step waits for a tracker. Only the end of a run waits, for at most 10 seconds, until
+the trackers have everything.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from schemas.redaction import redact, redact_record
 
 _STAGES = ("pretrain", "finetune", "evaluate")
 _CURVES = ("curves/curves.jsonl", "curve.jsonl")
-_READ_SECONDS, _FINISH_SECONDS = 2.0, 60.0
+_READ_SECONDS, _FINISH_SECONDS = 2.0, 10.0
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -54,12 +55,15 @@ class TrackerListener:
         """Follow nothing yet. Default of `trackers`: those that environment variables enable."""
         self._trackers = enabled_trackers() if trackers is None else trackers
         self._followers: dict[str, list[CurveFollower]] = {}
+        self._ended: list[CurveFollower] = []
 
     def on_event(self, event: Event) -> None:
-        """Start to follow a step, or send its end."""
+        """Start to follow a step, or let its end be sent; wait for all at the end of the run."""
         match event:
             case StepStarted(step=step) if step.stage.name in _STAGES:
-                self._followers[step.label] = [CurveFollower(t, event) for t in self._trackers]
+                self._followers[step.label] = [
+                    CurveFollower(tracker, event, after=self._ended) for tracker in self._trackers
+                ]
             case StepFinished(step=step):
                 self._end(step.label, event.result.manifest)
             case StepFailed(step=step):
@@ -67,17 +71,24 @@ class TrackerListener:
             case RunFinished():
                 for label in list(self._followers):
                     self._end(label)
+                deadline = time.monotonic() + _FINISH_SECONDS
+                for follower in self._ended:
+                    follower.wait(deadline)
+                self._ended.clear()
 
     def _end(self, label: str, manifest: Manifest | None = None) -> None:
         for follower in self._followers.pop(label, ()):
             follower.end(manifest)
+            self._ended.append(follower)
 
 
 class CurveFollower:
     """Thread that reads the curve of one step and sends it to one tracker."""
 
-    def __init__(self, tracker: Tracker, event: StepStarted) -> None:
-        """Start the thread."""
+    def __init__(
+        self, tracker: Tracker, event: StepStarted, *, after: Sequence[CurveFollower] = ()
+    ) -> None:
+        """Start the thread. It first waits for those `after` that follow an earlier try."""
         self._tracker, self._event = tracker, event
         folder = local_folder(event.work_folder) if event.work_folder else None
         self._files = [folder / name for name in _CURVES] if folder is not None else []
@@ -86,20 +97,26 @@ class CurveFollower:
         self._is_ended, self._error = threading.Event(), ""
         self._name = f"{event.step.label}: {tracker.__name__}"
         self._thread = threading.Thread(target=self._follow, name=self._name, daemon=True)
+        self._earlier = [follower._thread for follower in after if follower._name == self._name]
         self._thread.start()
 
     def end(self, manifest: Manifest | None) -> None:
-        """Send the rest of the curve and the end of the step; no manifest if it failed."""
+        """Let the thread send the rest and end; there is no manifest if the step failed."""
         self._manifest = manifest
         self._is_ended.set()
-        self._thread.join(_FINISH_SECONDS)
+
+    def wait(self, deadline: float) -> None:
+        """Wait for the thread until a time of the monotonic clock; log what the tracker lacks."""
+        self._thread.join(max(0.0, deadline - time.monotonic()))
         if self._thread.is_alive() or self._error:
-            error = self._error or f"no answer in {_FINISH_SECONDS:.0f} s"
+            error = self._error or f"no answer in {_FINISH_SECONDS:g} s"
             _LOGGER.warning("%s did not get all metrics: %s", self._name, error)
 
     def _follow(self) -> None:
         run: TrackerRun | None = None
         is_last = False
+        for thread in self._earlier:
+            thread.join()
         while not is_last:
             is_last = self._is_ended.wait(_READ_SECONDS)
             try:

@@ -104,7 +104,7 @@ def build_vocabulary(
             pieces=pieces,
         )
         counters.update(counted.counters)
-        files.append(counted.file)
+        files += counted.files
         reuse = counted.reuse
         vocab = train_vocabulary(counted.words, config)
         del counted

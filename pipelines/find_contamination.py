@@ -44,6 +44,7 @@ def find_contamination(
         write_ngrams,
     )
     from pipelines.contamination.scan import (
+        HITS,
         ScanShard,
         common_ngrams,
         ngram_document_counts,
@@ -81,10 +82,11 @@ def find_contamination(
     counters = sum_counters(job.reports)
     check_balance(counters, "documents", where="find-contamination")
     matcher = Matcher(texts, common=common_ngrams(job.groups, output=output))
+    hits = [entry for entry in job.files if entry.path.startswith(f"{HITS}/")]
     written = write_matches(
         matcher,
         texts,
-        zip((item.path for item in planned), job.files, strict=True),
+        zip((item.path for item in planned), hits, strict=True),
         splits=splits,
         min_overlap=config.min_overlap,
         output=output,

@@ -1,6 +1,6 @@
 """Configurations of fine-tuning and evaluation: task data, grids, trials, evaluations, tables.
 
-`flows.finetuning` derives the configurations of trials and evaluations from a recipe.
+`flows.bert` derives the configurations of trials and evaluations from a recipe.
 """
 
 from __future__ import annotations
@@ -106,10 +106,6 @@ class ExamplesConfig(Config):
     """Name of data other than the task's own. Results show it, do not compare such scores with the
     paper's, and nothing is submitted. "": the text in `data-label.txt` of `data_dir`, if any, such
     as `generated sample`."""
-
-    evidence_dir: str | None = content_in_key(None)
-    """Folder of TriviaQA's documents (`wikipedia` and `web`) for the split `augmentation` of SQuAD.
-    None: `evidence` next to `qa`, as in TriviaQA's archive."""
 
     max_samples: dict[str, int] = Field(default={})
     """Maximum number of examples by split, for small machines. The others are counted."""

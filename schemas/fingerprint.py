@@ -17,8 +17,6 @@ from schemas.errors import FingerprintError
 if TYPE_CHECKING:
     from schemas.manifest import FileEntry
 
-_ROW_DIGEST_MODULUS = 1 << 128
-
 
 def canonical_json(value: Any) -> bytes:
     """Return a value as RFC 8785 canonical JSON: the same bytes for equal values.
@@ -60,18 +58,6 @@ def content_digest(files: Iterable[FileEntry]) -> str:
             if not entry.excluded_from_digest
         )
     )
-
-
-def logical_digest(files: Iterable[FileEntry]) -> str:
-    """Return `ROWS:DIGEST` of the rows of all tables, independent of their order and shards.
-
-    The digest is the sum of the files' row digests modulo 2**128; "" without tables.
-    """
-    tables = [entry for entry in files if entry.rows_digest]
-    if not tables:
-        return ""
-    total = sum(int(entry.rows_digest, 16) for entry in tables) % _ROW_DIGEST_MODULUS
-    return f"{sum(entry.rows or 0 for entry in tables)}:{total:032x}"
 
 
 def cache_key(inputs: Mapping[str, Any]) -> str:

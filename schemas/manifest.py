@@ -61,9 +61,6 @@ class FileEntry(_Record):
     rows: Count | None = None
     """Number of rows of an Arrow table. None: another file."""
 
-    rows_digest: str = Field(default="", pattern=r"^([0-9a-f]{32})?$")
-    """Digest of the rows in any order (`pipelines.io.row_digest`). "": another file."""
-
     statistics: dict[str, int | float | str] = {}
     """Facts that later stages need without opening the file."""
 
@@ -232,9 +229,6 @@ class Manifest(_Record):
 
     content_digest: str = Field(pattern=r"^sha256:[0-9a-f]{64}$")
     """Digest of the logical names, sizes and sha256 of all files."""
-
-    rows_digest: str
-    """`ROWS:DIGEST` of all rows in any order and shards. "": no file is a table."""
 
     artifact_path: RelativePath
     """Folder of the artifact, relative to the root of the store."""

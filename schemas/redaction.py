@@ -45,6 +45,12 @@ _USER = re.compile(
 )
 # Keys with a known prefix: Amazon's, Hugging Face's, GitHub's.
 _KEY = re.compile(r"\b(?:A[KS]IA[A-Z0-9]{16}|(?:hf_|gh[pousr]_|github_pat_)[A-Za-z0-9_]{16,})\b")
+_MIN_KEY = 19
+"""Number of characters of the shortest key with a known prefix."""
+
+_SIGNS = re.compile("[:=%<]")
+"""Signs of which all other patterns have one: most names and numbers need no look at them."""
+
 _FLAG = re.compile(rf"--?[a-z0-9_-]{{0,60}}?{_NAMES}", re.IGNORECASE)
 _SECRET_KEY = re.compile(
     r"(?:^|[._])(?:\w{0,40}(?:secret|password|credentials?)|api_?key|\w{0,40}access_key)$"
@@ -117,6 +123,8 @@ class RedactingFormatter(logging.Formatter):
 
 
 def _redact_text(text: str) -> str:
+    if len(text) < _MIN_KEY and not _SIGNS.search(text):
+        return text
     text = _USER.sub(_HIDDEN, text)
     text = _QUERY.sub(_hide_query, text)
     for pattern in (_PARAMETER, _QUOTED, _ELEMENT, _HEADER):

@@ -2,8 +2,8 @@
 
     STAGE = Stage(name="build-tokens", module=__name__, version=1, run=build_tokens, ...)
 
-The stage `build-tokens` is in `pipelines/build_tokens.py` or `model/build_tokens.py`. The flows
-(`flows/corpus.py` and others) add its steps to the graph of a recipe.
+The stage `build-tokens` is in `pipelines/build_tokens.py` or `model/build_tokens.py`. The graph
+of a recipe (`flows/bert.py`) adds its steps.
 """
 
 from __future__ import annotations

@@ -35,9 +35,13 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 # Before gcsfs is loaded, which then has the class that a stand-in of GCS can serve.
 os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
 
-# No test fails by a clock: a busy machine draws and tries its examples slowly.
+# No test fails by a clock: a busy machine draws and tries its examples slowly. Nor by chance: the
+# examples are the same each time, unless $BERTLOOM_FUZZ asks for new ones.
 settings.register_profile(
-    "any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    "any-machine",
+    deadline=None,
+    derandomize="BERTLOOM_FUZZ" not in os.environ,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("any-machine")
 
@@ -48,7 +52,7 @@ _LONGEST = (
     "test_real_corpus",
     "test_prefect_deployments",
     "test_training",
-    "test_killed_flow",
+    "test_whole_flow",
     "test_complexity",
     "test_every_task",
     "test_killed",
@@ -124,9 +128,9 @@ def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeStage
 @pytest.fixture(scope="session")
 def prefect_server() -> Iterator[None]:
     """A Prefect server of this test run, on an empty database; it takes ten seconds to start."""
-    from flows.prefect_server import configure_prefect
+    from flows.prefect_settings import set_prefect_defaults
 
-    configure_prefect()
+    set_prefect_defaults()
     from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
     from prefect.testing.utilities import prefect_test_harness
 

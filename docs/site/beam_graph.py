@@ -12,8 +12,9 @@ import matplotlib.pyplot as plt
 import networkx as nx
 
 from pipelines.beam.pipeline import shard_pipeline
-from pipelines.beam.shard_work import BucketReduce, PlanFile
+from pipelines.beam.shard_work import BucketReduce
 from pipelines.documents.duplicates import find_duplicates_in_bucket
+from pipelines.documents.exclusions import ShardItem
 from pipelines.documents.word_counts import CountWords
 from pipelines.runners.job_context import ErrorFiles
 
@@ -25,9 +26,9 @@ def job_graph(*, has_grouping: bool) -> nx.DiGraph:
     pipeline = beam.Pipeline("FnApiRunner")
     shard_pipeline(
         "JOB",
-        PlanFile("plan.ndjson", tuple),
-        [],
-        work=CountWords(lowercase=True),
+        "plan.ndjson",
+        item_type=ShardItem,
+        work=CountWords(lowercase=True, output="corpus"),
         errors=ErrorFiles("errors"),
         grouping=BucketReduce(find_duplicates_in_bucket) if has_grouping else None,
         urls={name: name for name in ("work", "groups", "progress")},

@@ -1,60 +1,56 @@
-"""Write and read the cards of artifacts: `artifacts/STAGE/ATTEMPT/README.md`."""
+"""Cards of artifacts, as `bertloom card` prints them and `bertloom export` writes them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from flows.cards.ancestors import find_ancestors
-from flows.run.events import Event, StepFinished
-from flows.store.artifacts import CARD, ArtifactStore
+from flows.cards.dataset_cards import dataset_body, dataset_metadata
+from flows.cards.model_cards import model_body, model_metadata
+from flows.cards.splits import Suffix
+from flows.store.artifacts import ArtifactStore
 from flows.store.runs import read_run
 from schemas.errors import ArtifactNotFoundError, ConfigError
 from schemas.manifest import Manifest
 from schemas.publish_configs import CardsConfig
+
+CARD = "README.md"
+"""Name of the card in an exported folder."""
 
 DATASET_STAGES = ("build-documents", "build-tokens", "build-instances", "build-examples")
 MODEL_STAGES = ("pretrain", "finetune", "evaluate")
 _STAGES = (*DATASET_STAGES, *MODEL_STAGES)
 
 
-class CardListener:
-    """Listener that writes the card of each artifact that a run builds."""
-
-    def on_event(self, event: Event) -> None:
-        """Write a card next to a new artifact."""
-        if isinstance(event, StepFinished) and not event.result.was_cached:
-            manifest = event.result.manifest
-            if has_card(manifest):
-                write_card(manifest, store=event.run.store, cards=event.run.recipe.cards)
-
-
 def card_of(
-    manifest: Manifest,
-    *,
-    store: ArtifactStore,
-    cards: CardsConfig,
-    exported: Mapping[tuple[str, str], str] | None = None,
+    manifest: Manifest, *, store: ArtifactStore, cards: CardsConfig, suffix: Suffix = "parquet"
 ) -> str:
-    """Return the card of an artifact.
+    """Return the card of an artifact: metadata for the Hub in YAML, and the text.
 
     Args:
         manifest: Manifest of the artifact.
         store: Store of the artifact and its ancestors.
         cards: Licenses and attribution from the recipe.
-        exported: Glob pattern of exported files by configuration and split; None: as in the store.
+        suffix: Format of the exported rows that the card describes.
 
     Raises:
         ConfigError: The artifact has no card.
     """
-    # Lazy imports: huggingface_hub would slow down every start of `bertloom run`.
-    from flows.cards.dataset_cards import dataset_card
-    from flows.cards.model_cards import model_card
-
     check_has_card(manifest)
     ancestors = find_ancestors(store, manifest)
     if manifest.stage in MODEL_STAGES:
-        return str(model_card(manifest, ancestors=ancestors, cards=cards))
-    return str(dataset_card(manifest, ancestors=ancestors, cards=cards, exported=exported))
+        metadata = model_metadata(manifest, ancestors=ancestors, cards=cards)
+        return f"---\n{metadata}\n---\n\n{model_body(manifest, ancestors=ancestors, cards=cards)}"
+    metadata = dataset_metadata(manifest, ancestors=ancestors, cards=cards, suffix=suffix)
+    body = dataset_body(manifest, ancestors=ancestors, cards=cards, suffix=suffix)
+    return f"---\n{metadata}\n---\n\n{body}"
+
+
+def card_body(manifest: Manifest, *, store: ArtifactStore, cards: CardsConfig) -> str:
+    """Return the text of a card without its metadata (arguments: `card_of`)."""
+    check_has_card(manifest)
+    ancestors = find_ancestors(store, manifest)
+    if manifest.stage in MODEL_STAGES:
+        return model_body(manifest, ancestors=ancestors, cards=cards)
+    return dataset_body(manifest, ancestors=ancestors, cards=cards, suffix="parquet")
 
 
 def has_card(manifest: Manifest) -> bool:
@@ -69,17 +65,6 @@ def check_has_card(manifest: Manifest) -> None:
         raise ConfigError(
             f"{manifest.artifact_id}: expected an artifact of {expected}, got {manifest.stage}."
         )
-
-
-def card_path(manifest: Manifest) -> str:
-    """Return the path of an artifact's card, relative to the root of the store."""
-    return f"{manifest.artifact_path}/{CARD}"
-
-
-def write_card(manifest: Manifest, *, store: ArtifactStore, cards: CardsConfig) -> None:
-    """Write or replace the card of an artifact."""
-    text = card_of(manifest, store=store, cards=cards)
-    store.backend.replace(card_path(manifest), f"{text}\n".encode())
 
 
 def recorded_cards_config(manifest: Manifest, *, store: ArtifactStore) -> CardsConfig:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
-from huggingface_hub import DatasetCard, DatasetCardData
+from collections.abc import Sequence
 
 from flows.cards.ancestors import Ancestors
 from flows.cards.licenses import UNKNOWN, SourceFacts, source_facts
 from flows.cards.markdown import render
-from flows.cards.splits import DEFAULT, CardSplit, splits_of
+from flows.cards.splits import DEFAULT, Suffix, splits_of
 from flows.nested_values import flatten
 from flows.record_counts import record_counts
 from schemas.manifest import Manifest
@@ -28,39 +26,42 @@ _TASKS = {
 }
 
 
-def dataset_card(
-    manifest: Manifest,
-    *,
-    ancestors: Ancestors,
-    cards: CardsConfig,
-    exported: Mapping[tuple[str, str], str] | None = None,
-) -> DatasetCard:
-    """Return the card of an artifact that holds rows (arguments: `flows.cards.cards.card_of`)."""
-    splits = splits_of(manifest)
-    patterns = exported or {split[:2]: _pattern_in_store(split) for split in splits}
-    sources = corpus_sources(ancestors, cards)
+def dataset_metadata(
+    manifest: Manifest, *, ancestors: Ancestors, cards: CardsConfig, suffix: Suffix
+) -> str:
+    """Return what the Hub reads of an artifact with rows, as YAML (arguments: `card_of`)."""
+    from huggingface_hub import DatasetCardData  # lazy: Prefect's pages need the text only
+
+    splits, sources = splits_of(manifest), corpus_sources(ancestors, cards)
     rows = sum(split.rows for split in splits if split.config == DEFAULT)
     configs: dict[str, list[dict[str, str]]] = {}
-    for (config, name), pattern in patterns.items():
-        configs.setdefault(config, []).append({"split": name, "path": pattern})
-    title = escape_control_characters(_title(manifest))
+    for split in splits:
+        files = {"split": split.name, "path": split.pattern(suffix)}
+        configs.setdefault(split.config, []).append(files)
     data = DatasetCardData(
-        pretty_name=title,
+        pretty_name=_title(manifest),
         language=languages_of(sources),
-        license=sorted({name for s in sources for name in s.licenses or (UNKNOWN,)}) or [UNKNOWN],
+        license=sorted({source.license for source in sources}) or [UNKNOWN],
         size_categories=[next((s for i, s in enumerate(_SIZES) if rows < 10 ** (i + 3)), "n>1B")],
         task_categories=_TASKS[manifest.table_name],
         tags=["bert", "bertloom"],
         configs=[{"config_name": name, "data_files": files} for name, files in configs.items()],
     )
-    text = render(
+    return str(data.to_yaml())
+
+
+def dataset_body(
+    manifest: Manifest, *, ancestors: Ancestors, cards: CardsConfig, suffix: Suffix
+) -> str:
+    """Return the text of the card of an artifact with rows (arguments: `card_of`)."""
+    splits = splits_of(manifest)
+    return render(
         "dataset.md.j2",
-        title=title,
+        title=_title(manifest),
         manifest=manifest,
         splits=splits,
-        pattern=patterns[splits[0][:2]] if splits else "",
-        is_exported=exported is not None,
-        sources=sources,
+        pattern=splits[0].pattern(suffix) if splits else "",
+        sources=corpus_sources(ancestors, cards),
         record_counts=[
             (step.stage, *counts.row)
             for step in ancestors.manifests.values()
@@ -70,7 +71,6 @@ def dataset_card(
         ancestors=ancestors,
         settings=settings_of(manifest),
     )
-    return DatasetCard(f"---\n{data.to_yaml()}\n---\n\n{text}")
 
 
 def corpus_sources(ancestors: Ancestors, cards: CardsConfig) -> list[SourceFacts]:
@@ -81,7 +81,7 @@ def corpus_sources(ancestors: Ancestors, cards: CardsConfig) -> list[SourceFacts
 
 def languages_of(sources: Sequence[SourceFacts]) -> list[str] | None:
     """Return the ISO 639 codes of all sources; None if no source states one."""
-    return sorted({code for source in sources for code in source.languages}) or None
+    return sorted({source.language for source in sources if source.language}) or None
 
 
 def settings_of(manifest: Manifest) -> dict[str, object]:
@@ -96,21 +96,11 @@ def dataset_name(examples: Manifest) -> str:
     return f"{data} ({task} format)" if data else str(task)
 
 
-def _pattern_in_store(split: CardSplit) -> str:
-    """Return a pattern that matches the files of a split whatever their physical names are."""
-    folder, _, name = split.files[0].path.rpartition("/")
-    if folder:
-        return f"data/{folder}/*.arrow"
-    if name.startswith("part-"):
-        return "data/part-*.arrow"
-    return f"data/{name.removesuffix('.arrow')}-????????????.arrow"
-
-
 def _title(manifest: Manifest) -> str:
     if manifest.table_name == "instances":
         length = manifest.statistics["max_seq_length"]
         return f"BERT pretraining instances of up to {length} tokens"
     if "task" in manifest.statistics:
-        return f"Examples of {dataset_name(manifest)}"
+        return escape_control_characters(f"Examples of {dataset_name(manifest)}")
     names = ", ".join(source["name"] for source in manifest.config.get("sources", []))
     return f"Documents of {names}" if names else "WordPiece tokens of documents"

@@ -5,9 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import PurePath
-from typing import Any, NamedTuple
-
-from huggingface_hub import EvalResult, ModelCard, ModelCardData
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flows.cards.ancestors import Ancestors
 from flows.cards.dataset_cards import corpus_sources, dataset_name, languages_of, settings_of
@@ -19,6 +17,9 @@ from model.tasks.reduced_data import cut_on
 from schemas.manifest import InputRef, Manifest
 from schemas.publish_configs import CardsConfig
 from schemas.redaction import escape_control_characters
+
+if TYPE_CHECKING:
+    from huggingface_hub import EvalResult
 
 _TAGS_AND_CLASSES = {
     "mlm": ("fill-mask", "AutoModelForMaskedLM"),
@@ -68,49 +69,81 @@ class Start(NamedTuple):
     """Artifact that it belongs to. None: bertloom did not train it."""
 
 
-def model_card(manifest: Manifest, *, ancestors: Ancestors, cards: CardsConfig) -> ModelCard:
-    """Return the card of an artifact that holds a model (arguments: `flows.cards.cards.card_of`).
+class Description(NamedTuple):
+    """A model as its card describes it."""
 
-    The card of an ensemble describes the pretraining and the settings of its first model.
-    """
+    model: Manifest
+    """The model; the first one of an ensemble."""
+
+    ensemble_size: int
+    phases: list[Phase]
+    examples: Manifest | None
+    title: str
+    pipeline_tag: str
+    class_name: str
+    """Class of `transformers` that loads it; "" if none does."""
+
+
+def _describe(manifest: Manifest, ancestors: Ancestors) -> Description:
     facts = manifest.statistics
     members = facts.get("members", ())
     model = (ancestors.input(manifest, members[0]) if members else None) or manifest
     phases = list(_phases(model, ancestors))[::-1]
     examples = ancestors.input(model, "examples")
-    sources = corpus_sources(ancestors, cards)
-    title = escape_control_characters(_title(model, phases, examples))
-    scores = scores_of(manifest)
     tag, class_name = _TAGS_AND_CLASSES[facts.get("kind") or facts["objective"]]
     is_loadable = len(members) < 2 and facts.get("method", "fine-tune") == "fine-tune"
-    data = ModelCardData(
-        language=languages_of(sources),
-        license=cards.model_license or UNKNOWN,
-        library_name="transformers" if is_loadable else None,
-        pipeline_tag=tag,
-        tags=["bert", "bertloom"],
-        model_name=title if scores else None,
-        eval_results=[_eval_result(s, manifest, examples, tag) for s in scores] or None,
+    return Description(
+        model,
+        len(members),
+        phases,
+        examples,
+        escape_control_characters(_title(model, phases, examples)),
+        tag,
+        class_name if is_loadable else "",
     )
-    text = render(
+
+
+def model_metadata(manifest: Manifest, *, ancestors: Ancestors, cards: CardsConfig) -> str:
+    """Return what the Hub reads of a model, as YAML (arguments: `flows.cards.cards.card_of`)."""
+    from huggingface_hub import ModelCardData  # lazy: Prefect's pages need the text only
+
+    about, scores = _describe(manifest, ancestors), scores_of(manifest)
+    data = ModelCardData(
+        language=languages_of(corpus_sources(ancestors, cards)),
+        license=cards.model_license or UNKNOWN,
+        library_name="transformers" if about.class_name else None,
+        pipeline_tag=about.pipeline_tag,
+        tags=["bert", "bertloom"],
+        model_name=about.title if scores else None,
+        eval_results=[_eval_result(score, manifest, about) for score in scores] or None,
+    )
+    return str(data.to_yaml())
+
+
+def model_body(manifest: Manifest, *, ancestors: Ancestors, cards: CardsConfig) -> str:
+    """Return the text of the card of a model (arguments: `flows.cards.cards.card_of`).
+
+    The card of an ensemble describes the pretraining and the settings of its first model.
+    """
+    about, scores = _describe(manifest, ancestors), scores_of(manifest)
+    return render(
         "model.md.j2",
-        title=title,
+        title=about.title,
         manifest=manifest,
-        ensemble_size=len(members),
-        phases=phases,
-        starts=list(_starts(model, ancestors)),
+        ensemble_size=about.ensemble_size,
+        phases=about.phases,
+        starts=list(_starts(about.model, ancestors)),
         scores=scores,
         restarts=max((score.restarts for score in scores), default=0),
-        sources=sources,
-        examples=examples,
-        data_name=dataset_name(examples) if examples else "",
-        license=data.license,
+        sources=corpus_sources(ancestors, cards),
+        examples=about.examples,
+        data_name=dataset_name(about.examples) if about.examples else "",
+        license=cards.model_license or UNKNOWN,
         ancestors=ancestors,
-        model=model,
-        settings=settings_of(model),
-        class_name=class_name if is_loadable else "",
+        model=about.model,
+        settings=settings_of(about.model),
+        class_name=about.class_name,
     )
-    return ModelCard(f"---\n{data.to_yaml()}\n---\n\n{text}")
 
 
 def scores_of(manifest: Manifest) -> list[Score]:
@@ -136,10 +169,11 @@ def scores_of(manifest: Manifest) -> list[Score]:
     ]
 
 
-def _eval_result(
-    score: Score, manifest: Manifest, examples: Manifest | None, tag: str
-) -> EvalResult:
+def _eval_result(score: Score, manifest: Manifest, about: Description) -> EvalResult:
     """Return a score for the Hub: the mean over restarts, or the score of an ensemble."""
+    from huggingface_hub import EvalResult  # lazy, as above
+
+    examples = about.examples
     name, kind = "held-out documents of the pretraining corpus", "bertloom-held-out"
     if examples is not None:
         cut = cut_on(score.split, manifest.statistics.get("cut", {}))
@@ -152,7 +186,7 @@ def _eval_result(
         metric, value = f"{metric} (mean of {score.restarts} restarts)", score.mean
         spread = {"restarts": score.restarts, "sd": _rounded(score.metric, score.sd)}
     return EvalResult(
-        task_type=tag,
+        task_type=about.pipeline_tag,
         dataset_type=kind,
         dataset_name=escape_control_characters(name),
         dataset_split=score.split.replace("-", "_"),

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from schemas.manifest import FileEntry, Manifest
 
 DEFAULT = "default"
 """Configuration that `load_dataset` opens if none is named."""
+
+
+Suffix = Literal["parquet", "arrow"]
+"""Format of exported rows."""
 
 
 class CardSplit(NamedTuple):
@@ -23,6 +27,15 @@ class CardSplit(NamedTuple):
     def rows(self) -> int:
         """Total number of rows."""
         return sum(file.rows or 0 for file in self.files)
+
+    @property
+    def prefix(self) -> str:
+        """Start of the paths of exported files."""
+        return f"{'data' if self.config == DEFAULT else self.config}/{self.name}"
+
+    def pattern(self, suffix: Suffix) -> str:
+        """Return the glob pattern of exported files."""
+        return f"{self.prefix}-*.{suffix}"
 
 
 def splits_of(manifest: Manifest) -> list[CardSplit]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from flows.cards.cards import card_of, card_path, recorded_cards_config, write_card
+from flows.cards.cards import card_of, recorded_cards_config
 from flows.cli import options
-from flows.cli.console import echo, echo_raw
+from flows.cli.console import echo, echo_raw, write_file
 from flows.lineage.resolve import open_artifact
 from flows.recipes.loader import load_recipe
 from flows.store.artifact import Artifact
@@ -17,18 +18,19 @@ from schemas.publish_configs import CardsConfig
 
 def card(
     artifact: options.Artifact,
-    write: Annotated[bool, typer.Option("--write", help="Write it next to the artifact.")] = False,
     recipe: options.CardsRecipe = None,
     store: options.Store = None,
+    out: Annotated[Path | None, typer.Option(help="Write it to this file instead.")] = None,
 ) -> None:
     """Print the card of an artifact: sources, licenses, scores, how to load it."""
     opened = open_artifact(artifact, store)
-    manifest, cards = opened.manifest, read_cards_config(opened, recipe)
-    if write:
-        write_card(manifest, store=opened.store, cards=cards)
-        echo(opened.store.url(card_path(manifest)))
+    cards = read_cards_config(opened, recipe)
+    text = card_of(opened.manifest, store=opened.store, cards=cards).rstrip("\n")
+    if out is None:
+        echo_raw(text)
     else:
-        echo_raw(card_of(manifest, store=opened.store, cards=cards).rstrip("\n"))
+        write_file(out, f"{text}\n")
+        echo(options.relative(str(out)))
 
 
 def read_cards_config(artifact: Artifact, recipe: str | None) -> CardsConfig:

@@ -55,6 +55,10 @@ def log_to_console(*, verbose: bool) -> None:
         logging.getLogger(package).setLevel(logging.INFO)
 
 
+class StepFailedError(BertloomError):
+    """Step of a run that failed, by its label. The error that caused this one has been printed."""
+
+
 class _Terminated(BaseException):
     """SIGTERM was received."""
 
@@ -101,9 +105,10 @@ def _describe(error: BaseException) -> tuple[int, str]:
             return EXIT_TERMINATED, f"terminated. {_CONTINUES}"
         case KeyboardInterrupt():
             return EXIT_INTERRUPTED, f"interrupted. {_CONTINUES}"
-        case BertloomError() if label := error.__dict__.get("printed_label"):
+        case StepFailedError():
+            notes = getattr(error.__cause__, "__notes__", [])
             report = [note for note in notes if note.startswith("report: ")]
-            return EXIT_ERROR, "\n".join([f"error: {label} failed (see above). {_CACHED}", *report])
+            return EXIT_ERROR, "\n".join([f"error: {error} failed (see above). {_CACHED}", *report])
         case BertloomError():
             code = EXIT_USAGE if isinstance(error, UsageError) else EXIT_ERROR
             return code, "\n  ".join([f"error: {error}", *notes])

@@ -1,11 +1,10 @@
-"""Summary of a finished run: steps, verdicts and warnings, one lineage, commands to try next.
+"""Summary of a finished run: steps, warnings, verdicts, the lineage of one number, the report.
 
 The most important result and the address of the report come last, where a terminal shows them.
 """
 
 from __future__ import annotations
 
-import shlex
 import shutil
 import sys
 from collections import defaultdict
@@ -19,10 +18,9 @@ from flows.cli.options import relative, store_option
 from flows.cli.tables import table
 from flows.formatting import format_bytes, format_count, format_duration
 from flows.lineage.graph import upstream_graph
-from flows.quickstart.mask_prompts import held_out_prompts
+from flows.report.headline import find_headline
 from flows.report.results import read_tables
 from flows.report.run_steps import Built, Steps, collect_warnings
-from flows.report.run_summary import find_headline
 from flows.run.stages import get_stage
 from flows.run.step_execution import StepResult
 from flows.store.artifacts import ArtifactStore
@@ -31,7 +29,14 @@ from schemas.manifest import Manifest
 from schemas.trial_names import entry_label
 
 MAX_MESSAGES = 5
-_MAX_COMMANDS = 3
+
+_SAMPLES = ("sample", "sample-full")
+_SAMPLE_COMMANDS = {
+    "pretrain.phase-2": "fill 'Soup was [MASK] and tasty.' --model {step}",
+    "evaluate.sst-2": "lineage {step}",
+    "build-instances.length-32": "trace {step}:0",
+}
+"""Commands to try after a run of the sample, by the step that they need."""
 
 
 def summary_parts(
@@ -43,17 +48,16 @@ def summary_parts(
         results: Results of all steps, in their order.
         store: Store with the artifacts.
         recipe: Name of the recipe.
-        report: URL of the run's report.
+        report: URL of the run's report; "" if it was not written.
         seconds: Wall time of the run.
     """
     steps = Steps((), tuple(Built(result.label, result.manifest) for result in results))
     built_tables = steps.last_of_type("tables")
     tables = read_tables(store, built_tables.manifest) if built_tables else None
-    source = _find_evaluation(steps, tables) or steps.built[-1]
     headline = find_headline(steps, tables)
     messages = warning_lines(results)
-    sentences = [verdict.sentence for verdict in tables.verdicts] if tables else []
-    messages += [sentence for sentence in sentences if sentence != headline]
+    verdicts = tables.verdicts if tables else ()
+    messages += [verdict.sentence for verdict in verdicts if verdict.sentence != headline]
     messages += dict.fromkeys(
         f"note: {entry_label(built.label)}: {note}"
         for built in steps.built
@@ -62,6 +66,7 @@ def summary_parts(
     if rest := len(messages[MAX_MESSAGES:]):
         messages[MAX_MESSAGES:] = [f"... and {rest:,} more: see the report"]
     notes: list[str | Table] = [_wrapped(messages), ""] if messages else []
+    source = _find_evaluation(steps, tables) or steps.built[-1]
     return [
         f"\n{count_line(results, recipe=recipe, seconds=seconds)}\n",
         table(("step", "time", "contents"), _step_rows(results), right=(1,), wrap=False),
@@ -69,12 +74,17 @@ def summary_parts(
         *notes,
         f"lineage of {source.label}:",
         table(("", "", ""), _lineage_rows(source.manifest, store=store), wrap=False),
-        f"\ntry next{_activation()}:",
-        *(f"  {command}" for command in _next_commands(steps, source, store, recipe)),
-        f"\nstore: {relative(store.root)}",
+        "",
+        *_sample_commands(results, store=store, recipe=recipe),
+        f"store: {relative(store.root)}",
         _wrapped([headline]),
-        f"report: {relative(report)}",
+        report_line(report),
     ]
+
+
+def report_line(report: str) -> str:
+    """Return the line that names the report of a run; "" if it was not written."""
+    return f"report: {relative(report) if report else 'not written, see the warning above'}"
 
 
 def count_line(results: Sequence[StepResult], *, recipe: str, seconds: float) -> str:
@@ -99,6 +109,18 @@ def warning_lines(results: Sequence[StepResult]) -> list[str]:
     return [f"warning: {label}: {text}" for label, text in dict.fromkeys(warnings)]
 
 
+def _sample_commands(
+    results: Sequence[StepResult], *, store: ArtifactStore, recipe: str
+) -> list[str]:
+    """Return commands to try after a run of a packaged sample."""
+    commands = [
+        f"  bertloom {command.format(step=f'{recipe}/{label}')}{store_option(store.root)}"
+        for label, command in _SAMPLE_COMMANDS.items()
+        if recipe in _SAMPLES and any(result.label == label for result in results)
+    ]
+    return [f"try next{_activation()}:", *commands, ""] if commands else []
+
+
 def _activation() -> str:
     """Return how to make `bertloom` a command if the shell does not know it."""
     script = Path(sys.prefix, "bin", "activate")
@@ -107,26 +129,14 @@ def _activation() -> str:
     return f" (after: source {relative(str(script))})"
 
 
-def _next_commands(steps: Steps, source: Built, store: ArtifactStore, recipe: str) -> list[str]:
-    """Return commands about the artifacts of a run, most interesting first."""
-    commands = [f"lineage {recipe}/{source.label}"]
-    phase = steps.last_of_type("checkpoint")
-    if phase and (prompts := held_out_prompts(store.artifact(phase.manifest), limit=1)):
-        text = shlex.quote(prompts[0].text)
-        commands.insert(0, f"fill {text} --model {recipe}/{phase.label}")
-    rows = (steps.last_of_type(name) for name in ("instances", "tokens", "documents"))
-    if built := next(filter(None, rows), None):
-        commands += [f"trace {recipe}/{built.label}:0", f"head {recipe}/{built.label} -n 1"]
-    commands.append(f"show {recipe}/{source.label}")
-    return [f"bertloom {command}{store_option(store.root)}" for command in commands[:_MAX_COMMANDS]]
-
-
 def _find_evaluation(steps: Steps, tables: Tables | None) -> Built | None:
-    """Return the evaluation of the best verdict. Default: the last evaluation."""
+    """Return the evaluation of the first verdict about one. Default: the last evaluation."""
     evaluations = {built.name: built for built in steps.of_type("evaluation")}
-    verdicts = sorted(tables.verdicts if tables else (), key=lambda item: item.outcome != "better")
-    first = next((evaluations[v.first] for v in verdicts if v.first in evaluations), None)
-    return first or next(reversed(evaluations.values()), None)
+    named = [verdict.first for verdict in tables.verdicts] if tables else []
+    return next(
+        (evaluations[name] for name in [*named, *reversed(evaluations)] if name in evaluations),
+        None,
+    )
 
 
 def _step_rows(results: Sequence[StepResult]) -> list[tuple[str, ...]]:
@@ -139,12 +149,13 @@ def _step_rows(results: Sequence[StepResult]) -> list[tuple[str, ...]]:
         stage, manifests = get_stage(name), [result.manifest for result in group]
         entries = list(dict.fromkeys(entry_label(result.label) for result in group))
         seconds = [result.seconds for result in group if not result.was_cached]
-        if len(entries) > 1:
+        if len(group) == 1:
+            contents = stage.summary(manifests[0])
+        elif stage.summarize_many is not None:
+            contents = stage.summary_of(manifests)
+        else:
             names = ", ".join(entry.partition(".")[2] for entry in entries)
             contents = f"{format_count(len(group), 'step')}: {names}"
-        else:
-            is_single = len(group) == 1
-            contents = stage.summary(manifests[0]) if is_single else stage.summary_of(manifests)
         label = entries[0] if len(entries) == 1 else name
         rows.append((label, format_duration(sum(seconds)) if seconds else "cached", contents))
     return rows

@@ -82,7 +82,7 @@ def finetune(
     name: Annotated[str, typer.Option(help="Recipe name. Default: finetune-TASK.")] = "",
     overrides: options.Overrides = None,
     store: options.Store = None,
-    engine: options.Engine = "prefect",
+    engine: options.Engine = "auto",
     dry_run: options.DryRun = False,
     show_recipe: Annotated[
         bool, typer.Option("--show-recipe", help="Print the recipe of these options, and exit.")
@@ -126,8 +126,11 @@ def finetune(
         print_plan(loaded)
     else:
         started = time.monotonic()
-        results = run_recipe(loaded, listeners=[StepPrinter()], engine=engine)
-        print_results(loaded, results, seconds=time.monotonic() - started)
+        printer = StepPrinter()
+        with printer.replace_printed_error():
+            run_recipe(loaded, listeners=[printer], engine=engine)
+        if printer.run is not None:
+            print_results(printer.run, seconds=time.monotonic() - started)
 
 
 def _check_inputs(examples: dict[str, Any], checkpoint: str, *, store: str | None) -> str:

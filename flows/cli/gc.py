@@ -13,6 +13,7 @@ from flows.cli.console import echo
 from flows.cli.tables import print_result, table
 from flows.formatting import format_bytes, format_count
 from flows.lineage.resolve import open_store
+from flows.report.artifact_pages import remove_links
 from flows.store.activity import CollectionLock
 from flows.store.garbage_collection import GarbageReport, collect_garbage, find_garbage
 
@@ -47,6 +48,7 @@ def gc(
     if delete:
         lock = CollectionLock(opened, is_patient=wait, log=lambda text: echo(text, err=True))
         report = collect_garbage(opened, **settings, lock=lock)
+        remove_links(opened, [item.path for item in report.garbage if item.kind == "page"])
     else:
         report = find_garbage(opened, **settings)
     data = {

@@ -10,11 +10,11 @@ import typer
 from flows.cli import options
 from flows.cli.console import echo, print_json, write_file
 from flows.cli.tables import print_parts
-from flows.lineage.queries import Direction
+from flows.lineage.queries import Direction, Metric
 from flows.lineage.queries import lineage as find_lineage
-from flows.lineage.resolve import Metric, open_store
-from flows.lineage.svg import lineage_page
-from flows.lineage.text_formats import dot_text, graph_json, mermaid_text, tree_lines
+from flows.lineage.resolve import open_store
+from flows.lineage.svg import graph_svg
+from flows.lineage.text_formats import graph_json, mermaid_text, tree_lines
 from flows.store.artifact_paths import artifact_of_path
 from model.monitoring.summaries import score_cut
 from schemas.errors import UsageError
@@ -26,8 +26,8 @@ def lineage(
         typer.Argument(
             metavar="[ARTIFACT|FILE|METRIC]",
             help="Artifact as for show; raw file by its path, name, sha256 or published checksum "
-            "(sha1:...); or metric (evaluate.cola:dev.matthews, or matthews). Default: last metric "
-            "of the newest run.",
+            "(sha1:...); or metric (evaluate.cola:dev.matthews). Default: last step of the newest "
+            "run that is no table.",
         ),
     ] = "",
     upstream: Annotated[
@@ -38,15 +38,14 @@ def lineage(
     ] = False,
     both: Annotated[bool, typer.Option("--both", help="Show both directions.")] = False,
     as_json: options.Json = False,
-    as_dot: Annotated[bool, typer.Option("--dot", help="Print Graphviz text.")] = False,
     as_mermaid: Annotated[bool, typer.Option("--mermaid", help="Print Mermaid text.")] = False,
-    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write an HTML page.")] = None,
+    svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a picture (SVG).")] = None,
     show_all: options.All = False,
     store: options.Store = None,
 ) -> None:
     """Show upstream or downstream lineage."""
     _check_exclusive("--upstream, --downstream and --both", upstream, downstream, both)
-    _check_exclusive("--json, --dot, --mermaid and --html", as_json, as_dot, as_mermaid, bool(html))
+    _check_exclusive("--json, --mermaid and --svg", as_json, as_mermaid, svg is not None)
     directions: dict[Direction, bool] = {
         "upstream": upstream, "downstream": downstream, "both": both,
     }  # fmt: skip
@@ -57,19 +56,13 @@ def lineage(
     graph = result.graph
     metrics = [str(metric) for metric in result.metrics]
     if as_json:
-        graph_data = graph_json(graph) if graph is not None else {}
-        print_json({"metrics": [_metric_json(metric) for metric in result.metrics], **graph_data})
-    elif graph is None:
-        first = result.metrics[0]
-        hint = f"\nseveral steps have it; for the lineage of one: {first.label}:{first.name}"
-        print_parts(*metrics, hint)
-    elif as_dot:
-        echo(dot_text(graph))
+        data = [_metric_json(metric) for metric in result.metrics]
+        print_json({"metrics": data, **graph_json(graph)})
     elif as_mermaid:
         echo(mermaid_text(graph))
-    elif html is not None:
-        write_file(html, lineage_page(graph))
-        echo(f"wrote {html}")
+    elif svg is not None:
+        write_file(svg, graph_svg(graph, name="lineage", has_own_colors=True))
+        echo(f"wrote {svg}")
     else:
         print_parts(*metrics, *tree_lines(graph))
 

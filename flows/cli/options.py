@@ -92,8 +92,11 @@ Mirror = Annotated[
     typer.Option(help="URL of a mirror. Default: $BERTLOOM_MIRROR or the official site."),
 ]
 Engine = Annotated[
-    Literal["prefect", "local"],
-    typer.Option(help="prefect, or local to run in this process without a server."),
+    Literal["auto", "prefect", "local"],
+    typer.Option(
+        help="prefect for a flow run, on the configured server or a temporary one; local for this "
+        "process; auto for prefect where PREFECT_API_URL or the active profile names a server."
+    ),
 ]
 Runner = Annotated[
     Literal["local", "threads", "portable", "dataflow", "flink", "spark"] | None,

@@ -16,6 +16,7 @@ from flows.formatting import format_count, format_duration
 from flows.recipes.loader import load_recipe
 from flows.run.dependencies import missing_dependencies
 from flows.run.estimates import format_estimate, low_disk_warning
+from flows.run.events import Event, RunStarted
 from flows.run.plan import PlannedStep, plan_rows
 from flows.run.preflight import raw_paths
 from flows.run.run import find_store
@@ -38,12 +39,15 @@ def plan(
     print_plan(loaded, rebuild=rebuild or (), until=until, as_json=as_json)
 
 
-def print_estimate(planned: Sequence[PlannedStep], *, store: str) -> None:
-    """Print to standard error how long a run takes, and that its disk is nearly full."""
-    if all(step.state == "cached" for step in planned):
-        return
-    for line in filter(None, (format_estimate(planned), low_disk_warning(store))):
-        echo(line, err=True)
+class EstimatePrinter:
+    """Listener that prints to standard error how long a run takes, and that its disk is full."""
+
+    def on_event(self, event: Event) -> None:
+        """Print the estimate before the first step, unless all steps are cached."""
+        if isinstance(event, RunStarted) and len(event.run.cached) < len(event.run.steps):
+            store = event.run.recipe.store
+            for line in filter(None, (format_estimate(event.run.planned), low_disk_warning(store))):
+                echo(line, err=True)
 
 
 def print_plan(

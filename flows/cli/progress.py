@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
+from collections.abc import Iterator
 from typing import TextIO
 
 from rich.text import Text
 
-from flows.cli.console import echo
+from flows.cli.console import StepFailedError, echo
 from flows.cli.tables import as_text, console_for, is_terminal
 from flows.formatting import format_duration
 from flows.run.events import Event, RunFinished, RunStarted, StepFailed, StepFinished
 from flows.run.log_lines import event_lines, result_summary
+from flows.run.run import Run
 from model.monitoring.formatting import format_rounded_duration
 from pipelines.terminal import lines_above_bars
+from schemas.errors import BertloomError
 
 
 class StepPrinter:
@@ -22,23 +26,43 @@ class StepPrinter:
 
     def __init__(self, *, as_json: bool = False) -> None:
         """Print to standard error if standard output is for JSON."""
+        self.run: Run | None = None
+        """The run, as soon as it starts."""
+
         self._as_json = as_json
         self._estimates: dict[str, float] = {}
         self._built_seconds: list[float] = []
         self._cached: list[StepFinished] = []
+        self._failures: dict[str, Exception] = {}
         self._lock = threading.Lock()
+
+    @contextlib.contextmanager
+    def replace_printed_error(self) -> Iterator[None]:
+        """Replace an error that ends the block, if it is the failure of a step that was printed.
+
+        Raises:
+            StepFailedError: The step failed.
+        """
+        try:
+            yield
+        except BertloomError as error:
+            for label, failure in self._failures.items():
+                if failure is error:
+                    raise StepFailedError(label) from error
+            raise
 
     def on_event(self, event: Event) -> None:
         """Print an event. Consecutive cached steps are one line."""
         with self._lock:
             match event:
-                case RunStarted():
+                case RunStarted(run):
+                    self.run = run
                     self._estimate_steps(event)
                 case StepFinished(result=result) if result.was_cached:
                     self._cached.append(event)
                     return
                 case StepFailed(step=step, error=error, retry_delay=None):
-                    error.__dict__["printed_label"] = step.label
+                    self._failures[step.label] = error
             lines = event_lines(event)
             if lines or isinstance(event, RunFinished):
                 self._print_cached()

@@ -30,7 +30,7 @@ def rebuild(
     overrides: options.Overrides = None,
     store: options.Store = None,
     workers: options.Workers = None,
-    engine: options.Engine = "prefect",
+    engine: options.Engine = "auto",
     force: options.Force = False,
     dry_run: options.DryRun = False,
 ) -> None:
@@ -39,7 +39,7 @@ def rebuild(
     A source of the recipe has the name of the wiki.
     """
     request = RebuildRequest(
-        recipe, wiki, date=date, downloads=download_dir, keep_downloads=keep_downloads,
+        recipe=recipe, wiki=wiki, date=date, downloads=download_dir, keep_downloads=keep_downloads,
         overrides=overrides or (), store=store, mirror=mirror, force=force, workers=workers,
     )  # fmt: skip
     plan = plan_rebuild(request, log=echo)

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
 
-from flows.bert import recipe_steps
 from flows.cli import options
 from flows.cli.console import echo
 from flows.cli.final_summary import summary_parts
-from flows.cli.plan import print_estimate, print_plan
+from flows.cli.plan import EstimatePrinter, print_plan
 from flows.cli.progress import StepPrinter
 from flows.cli.tables import print_result
-from flows.preparation import prepare_run
 from flows.recipes.loader import load_recipe
 from flows.run.machines import JOIN_TIMEOUT, parse_machine_options
-from flows.run.run import get_store
+from flows.run.run import Run
 from flows.run.step_execution import StepResult
-from flows.running import execute_run, follow_run
-from schemas.recipe import Recipe
+from flows.running import flow_parameters, follow_run, run_recipe
 
 
 def run(
@@ -34,7 +30,7 @@ def run(
         int | None,
         typer.Option("--jobs", "-j", min=1, help="Maximum number of concurrent steps. Default: 1."),
     ] = None,
-    engine: options.Engine = "prefect",
+    engine: options.Engine = "auto",
     detach: Annotated[
         bool,
         typer.Option("--detach", help="If interrupted, leave Beam jobs running; rerun attaches."),
@@ -51,48 +47,48 @@ def run(
     """Run a recipe: build what is not in the store yet."""
     started = time.monotonic()
     machines = parse_machine_options(nnodes, node_rank, rdzv_endpoint, join_timeout)
-    loaded = load_recipe(
-        recipe,
-        overrides=overrides or (),
-        store=store,
-        runner=runner,
-        workers=workers,
-        max_parallel_steps=jobs,
-        detach=detach or None,
-    )
+    arguments: dict[str, Any] = {
+        "overrides": overrides or (),
+        "store": store,
+        "runner": runner,
+        "workers": workers,
+        "max_parallel_steps": jobs,
+        "detach": detach or None,
+    }
+    loaded = load_recipe(recipe, **arguments)
     if dry_run:
         print_plan(loaded, rebuild=rebuild or (), until=until, as_json=as_json)
         return
     if machines is not None and machines.node_rank:
         follow_run(loaded, machines, log=lambda text: echo(text, err=as_json))
         return
-    prepared = prepare_run(
-        loaded,
-        recipe_steps(loaded, until=until),
-        listeners=[StepPrinter(as_json=as_json)],
-        rebuild=rebuild or (),
-        engine=engine,
-        machines=machines,
-    )
-    print_estimate(prepared.planned, store=loaded.store)
-    results = execute_run(prepared, until=until)
-    print_results(loaded, results, seconds=time.monotonic() - started, as_json=as_json)
+    printer = StepPrinter(as_json=as_json)
+    with printer.replace_printed_error():
+        run_recipe(
+            loaded,
+            listeners=[EstimatePrinter(), printer],
+            engine=engine,
+            parameters=flow_parameters(recipe, **arguments),
+            rebuild=rebuild or (),
+            until=until,
+            machines=machines,
+        )
+    if printer.run is not None:
+        print_results(printer.run, seconds=time.monotonic() - started, as_json=as_json)
 
 
-def print_results(
-    recipe: Recipe, results: Sequence[StepResult], *, seconds: float, as_json: bool = False
-) -> None:
+def print_results(run: Run, *, seconds: float, as_json: bool = False) -> None:
     """Print the summary of a run that took `seconds` of wall time."""
-    store = get_store(recipe.store)
-    report = store.url(f"reports/{recipe.name}.html")
+    results, store, recipe = run.results(), run.store, run.recipe.name
     data = {
-        "recipe": recipe.name,
+        "recipe": recipe,
         "store": store.root,
-        "report": report,
+        "report": run.newest_report or None,
         "seconds": round(seconds, 3),
         "steps": [_result_json(result) for result in results],
     }
-    parts = summary_parts(results, store=store, recipe=recipe.name, report=report, seconds=seconds)
+    report = run.newest_report
+    parts = summary_parts(results, store=store, recipe=recipe, report=report, seconds=seconds)
     print_result(data, *parts, as_json=as_json)
 
 

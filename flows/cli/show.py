@@ -42,7 +42,6 @@ def _parts(manifest: Manifest, root: str, *, max_files: int | None) -> Iterator[
         "stage": f"{manifest.stage} (version {manifest.stage_version})",
         "contents": f"{summarize(manifest)}, {format_bytes(manifest.size_bytes)}",
         "content digest": manifest.content_digest,
-        "rows digest": manifest.rows_digest or "(no table)",
         "cache key": manifest.cache_key,
         "folder": f"{root}/{manifest.artifact_path}",
         "built": f"{time}, runner {produced_by.runner}",

@@ -13,7 +13,6 @@ from flows.lineage.resolve import open_store, resolve
 from flows.store.pointers import pointer_to
 from flows.store.verification import check_records, quarantine
 from flows.store.verification import verify as verify_artifacts
-from schemas.errors import UsageError
 
 
 def verify(
@@ -27,7 +26,6 @@ def verify(
     sizes_only: Annotated[
         bool, typer.Option("--sizes-only", help="Compare file sizes only.")
     ] = False,
-    rows: Annotated[bool, typer.Option("--rows", help="Also check rows of tables.")] = False,
     no_quarantine: Annotated[
         bool, typer.Option("--no-quarantine", help="Report only; keep corrupt artifacts published.")
     ] = False,
@@ -37,14 +35,12 @@ def verify(
 
     Exits with 1 if a file is corrupt or missing. Records are not checked if you name artifacts.
     """
-    if sizes_only and rows:
-        raise UsageError("--sizes-only and --rows exclude each other. Pass one of them")
     opened = open_store(store)
     if artifacts:
         pointers = [pointer_to(resolve(name, store=opened)) for name in artifacts]
     else:
         pointers = opened.pointers()[::-1]  # in the order in which they were built
-    results = verify_artifacts(opened, pointers, deep=not sizes_only, rows=rows)
+    results = verify_artifacts(opened, pointers, deep=not sizes_only)
     errors = [] if artifacts else check_records(opened)
     lines = [
         (

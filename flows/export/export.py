@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-from flows.cards.cards import MODEL_STAGES, card_of, check_has_card
-from flows.cards.splits import DEFAULT, splits_of
+from flows.cards.cards import CARD, MODEL_STAGES, card_of, check_has_card
+from flows.cards.splits import DEFAULT, Suffix, splits_of
 from flows.export.atomic_folder import atomic_folder
 from flows.export.models import published_model, write_model, write_tokenizer
-from flows.export.rows import Suffix, write_split
+from flows.export.rows import write_split
 from flows.run.stages import summarize
 from flows.run.step_execution import stage_input
-from flows.store.artifacts import CARD, ArtifactStore
+from flows.store.artifacts import ArtifactStore
 from schemas.errors import UsageError
 from schemas.manifest import Manifest
 from schemas.publish_configs import CardsConfig
@@ -77,12 +77,11 @@ def _write_rows(
     splits = splits_of(manifest)
     source = stage_input(manifest.table_name, manifest, store=store)
     with atomic_folder(target) as folder:
-        exported = {
-            split[:2]: write_split(split, source, folder=folder, suffix=suffix) for split in splits
-        }
+        for split in splits:
+            write_split(split, source, folder=folder, suffix=suffix)
         if (ref := manifest.input("vocabulary")) is not None:  # meaning of the token ids
             vocabulary = store.read_manifest(ref.manifest)
             write_tokenizer(stage_input("vocabulary", vocabulary, store=store), folder=folder)
-        card = card_of(manifest, store=store, cards=cards, exported=exported)
+        card = card_of(manifest, store=store, cards=cards, suffix=suffix)
         folder.write(CARD, card.encode())
     return ", ".join(f"{s.rows:,} {s.name if s.config == DEFAULT else s.config}" for s in splits)

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import IO, Any, Literal
+from typing import IO, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from tqdm import tqdm
 
-from flows.cards.splits import DEFAULT, CardSplit
+from flows.cards.splits import CardSplit, Suffix
 from flows.export.atomic_folder import AtomicFolder
 from pipelines.io.shards import open_shard
 from pipelines.io.stage_inputs import InputFile
 from schemas.errors import ArtifactCorruptError
 from schemas.manifest import StageInput
-
-Suffix = Literal["parquet", "arrow"]
 
 _MAX_GROUP_ROWS = 1 << 16
 _MAX_GROUP_BYTES = 32 << 20
@@ -24,17 +22,16 @@ _MAX_GROUP_BYTES = 32 << 20
 
 def write_split(
     split: CardSplit, source: StageInput, *, folder: AtomicFolder, suffix: Suffix
-) -> str:
-    """Write the rows of a split in their order, and return a glob pattern of the files.
+) -> None:
+    """Write the rows of a split in their order.
 
     Raises:
         ArtifactCorruptError: A shard does not match the manifest.
     """
-    prefix = f"{'data' if split.config == DEFAULT else split.config}/{split.name}"
     files = tqdm(split.files, desc=f"export {split.name}", unit="shard", disable=None)
     for number, entry in enumerate(files):
         shard = InputFile.of(source, entry)
-        name = f"{prefix}-{number:05d}-of-{len(split.files):05d}.{suffix}"
+        name = f"{split.prefix}-{number:05d}-of-{len(split.files):05d}.{suffix}"
         rows = 0
         with (
             open_shard(shard) as reader,
@@ -47,9 +44,8 @@ def write_split(
         if rows != entry.rows:
             raise ArtifactCorruptError(
                 f"{shard.url}: expected {entry.rows:,} rows of {entry.path}, got {rows:,}. Run "
-                f"`bertloom verify --rows {source.artifact_id}`."
+                f"`bertloom verify {source.artifact_id}`."
             )
-    return f"{prefix}-*.{suffix}"
 
 
 def _open_writer(sink: IO[bytes], schema: pa.Schema, suffix: Suffix) -> Any:

@@ -1,23 +1,17 @@
-"""Differences of two artifacts or runs: configuration, inputs, numbers and versions."""
+"""Differences of two artifacts: configuration, inputs, numbers and versions."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from flows.formatting import format_bytes, format_statistic
 from flows.nested_values import flatten
-from flows.store.artifacts import ArtifactStore
-from flows.store.runs import RunRecord
 from schemas.manifest import FileEntry, Manifest, RawInput
-from schemas.trial_names import entry_label
 
 _MAX_CHANGES = 8
 _DIGITS = 12
-_CAUSES = ("stage", "configuration", "inputs", "raw files", "libraries")
-"""Groups that can change the content of an artifact."""
 
 
 @dataclass(frozen=True)
@@ -71,18 +65,6 @@ class Difference:
             if more := len(group) - len(shown):
                 lines.append(f"  and {more:,} more (--all)")
         return lines
-
-    @property
-    def cause(self) -> str:
-        """Reason for the differences in a few words."""
-        if self.is_same_artifact:
-            return "the same artifact"
-        causes = []
-        for name in filter(self.groups.__contains__, _CAUSES):
-            changes = [change.name for change in self.groups[name]]
-            causes.append(f"{name}: {', '.join(changes[:3])}{' ...' if len(changes) > 3 else ''}")
-        cause = "; ".join(causes) or "built again"
-        return f"{cause} (the same content)" if self.is_same_content else cause
 
 
 def difference(before: Manifest, after: Manifest) -> Difference:
@@ -142,56 +124,3 @@ def _describe_file(file: RawInput | FileEntry) -> str:
 
 def _short(digest: str) -> str:
     return digest.removeprefix("sha256:")[:_DIGITS]
-
-
-# Runs
-
-
-@dataclass(frozen=True, kw_only=True)
-class StepDifference:
-    """Differences of a step in two runs. If only one has the step, the other id is ""."""
-
-    label: str
-    artifacts: tuple[str, ...]
-    difference: Difference | None
-
-    @property
-    def cause(self) -> str:
-        """Reason for the differences in a few words."""
-        if self.difference is None:
-            return f"only in the {'first' if self.artifacts[0] else 'second'} run"
-        return self.difference.cause
-
-
-def run_differences(
-    before: RunRecord, after: RunRecord, *, store: ArtifactStore
-) -> list[StepDifference]:
-    """Return the differences of a run and an earlier one, in the order of their steps."""
-    old, new = (
-        {step.label: store.read_manifest(step.manifest) for step in run.steps}
-        for run in (before, after)
-    )
-    return [
-        StepDifference(
-            label=label,
-            artifacts=tuple(run[label].artifact_id if label in run else "" for run in (old, new)),
-            difference=difference(old[label], new[label])
-            if label in old and label in new
-            else None,
-        )
-        for label in dict.fromkeys([*old, *new])
-    ]
-
-
-def run_lines(steps: Sequence[StepDifference], *, show_all: bool = False) -> list[tuple[str, ...]]:
-    """Return label, both artifacts and cause of each step; by default equal trials are one row."""
-    rows: list[tuple[str, ...]] = []
-    same: Counter[str] = Counter()
-    for step in steps:
-        entry = entry_label(step.label)
-        is_same = step.difference is not None and step.difference.is_same_artifact
-        if is_same and entry != step.label and not show_all:
-            same[entry] += 1
-        else:
-            rows.append((step.label, *(name or "-" for name in step.artifacts), step.cause))
-    return rows + [(entry, "", "", f"{count} trials the same") for entry, count in same.items()]

@@ -7,15 +7,13 @@ is their id. The comparison reads ids and digests of all rows, and texts only of
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from flows.lineage.raw_source import find_raw_file, web_urls
 from flows.lineage.shards import read_row
 from flows.lineage.text_formats import one_line
 from flows.store.artifact import Artifact
@@ -23,155 +21,95 @@ from flows.store.artifact import Artifact
 _MAX_WORDS = 60
 
 
-@dataclass(frozen=True, kw_only=True)
-class DocumentChange:
-    """Document with different texts in two corpora, or in only one of them.
-
-    Attributes:
-        document_id: Id in the newer corpus that has the document.
-        revisions: Revisions of a page in both corpora; None for a corpus without the page.
-        url: URL of the newer revision; "" if unknown.
-        text: First changed sentence with removed words as `[-word-]` and added words as `{+word+}`,
-            or the first sentence of a document that only one corpus has.
-    """
-
-    title: str
-    document_id: str
-    revisions: tuple[int | None, int | None]
-    url: str
-    text: str
-
-    def __str__(self) -> str:
-        """Return the document in one line."""
-        old, new = self.revisions
-        revisions = f", revision {old} -> {new}" if old and new and old != new else ""
-        url = f" {self.url}" if self.url else ""
-        return one_line(f"{self.title or self.document_id} ({self.document_id}{revisions}){url}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class DocumentChanges:
+class DocumentChanges(NamedTuple):
     """Differences of the documents of two corpora."""
 
     counts: Mapping[str, int]
     """Number of documents that `came`, `went`, `changed` and are the `same`."""
 
-    examples: Mapping[str, tuple[DocumentChange, ...]]
+    examples: Mapping[str, Sequence[Mapping[str, str]]]
+    """Title, ids and text of some documents. The text is the first sentence that differs, with
+    removed words as `[-word-]` and added words as `{+word+}`."""
 
-    def lines(self) -> list[str]:
-        """Return the counts and examples as lines of text."""
-        counts = ", ".join(f"{count:,} {name}" for name, count in self.counts.items())
-        lines = ["", f"documents: {counts}"]
-        for name, changes in self.examples.items():
-            for change in changes:
-                lines += [f"  {name}: {change}", f"    {one_line(change.text)}"]
-        return lines
+    def lines(self) -> Iterator[str]:
+        """Yield the counts and examples as lines of text."""
+        yield ""
+        yield f"documents: {', '.join(f'{count:,} {name}' for name, count in self.counts.items())}"
+        for name, documents in self.examples.items():
+            for item in documents:
+                yield one_line(f"  {name}: {item['title'] or 'no title'} ({item['ids']})")
+                yield one_line(f"    {item['text']}")
 
 
 def document_changes(before: Artifact, after: Artifact, *, examples: int) -> DocumentChanges:
-    """Compare two artifacts of documents.
-
-    Args:
-        before: Older artifact.
-        after: Newer artifact.
-        examples: Number of examples of each change, in the order of their keys.
-    """
+    """Compare two artifacts of documents, with some examples of each change, sorted by key."""
     both = _read_keys(before).join(
-        _read_keys(after),
-        "key",
-        join_type="full outer",
-        left_suffix="_before",
-        right_suffix="_after",
-        use_threads=False,
-    )
-    is_old, is_new = (pc.is_valid(both[f"row_{side}"]) for side in ("before", "after"))
-    is_equal = pc.equal(both["digest_before"], both["digest_after"])
+        _read_keys(after), "key", join_type="full outer",
+        left_suffix="_before", right_suffix="_after", use_threads=False,
+    )  # fmt: skip
     selected = {
-        "came": pc.invert(is_old),
-        "went": pc.invert(is_new),
-        "changed": pc.fill_null(pc.invert(is_equal), False),
+        "came": pc.is_null(both["row_before"]),
+        "went": pc.is_null(both["row_after"]),
+        "changed": pc.not_equal(both["digest_before"], both["digest_after"]),
     }
     tables = {name: both.filter(mask).sort_by("key") for name, mask in selected.items()}
     counts = {name: table.num_rows for name, table in tables.items()}
-    changes = {
-        name: tuple(
-            _describe(
-                _read(before, row["row_before"]),
-                _read(after, row["row_after"]),
-                newest=before if name == "went" else after,
-            )
-            for row in table.slice(0, examples).to_pylist()
-        )
-        for name, table in tables.items()
-    }
     return DocumentChanges(
         counts={**counts, "same": both.num_rows - sum(counts.values())},
-        examples={name: listed for name, listed in changes.items() if listed},
+        examples={
+            name: [
+                _describe(_read(before, row["row_before"]), _read(after, row["row_after"]))
+                for row in table.slice(0, examples).to_pylist()
+            ]
+            for name, table in tables.items()
+            if counts[name] and examples
+        },
     )
 
 
 def _read_keys(artifact: Artifact) -> pa.Table:
     """Return key, digest and row number of each document; the first of those with equal keys."""
     documents = artifact.table().to_table(columns=["document_id", "source", "page_id", "digest"])
-    page = pc.binary_join_element_wise(
-        documents["source"], pc.cast(documents["page_id"], pa.string()), ":"
-    )
-    table = pa.table(
-        {
-            "key": pc.coalesce(page, documents["document_id"]),
-            "digest": documents["digest"],
-            "row": pa.array(np.arange(documents.num_rows)),
-        }
-    )
-    first = table.group_by("key", use_threads=False).aggregate(
-        [("digest", "first"), ("row", "min")]
-    )
-    return first.rename_columns(["key", "digest", "row"])
+    page_ids = pc.cast(documents["page_id"], pa.string())
+    pages = pc.binary_join_element_wise(documents["source"], page_ids, ":")
+    keys = pc.coalesce(pages, documents["document_id"])
+    rows = np.arange(documents.num_rows)
+    table = pa.table({"key": keys, "digest": documents["digest"], "row": rows})
+    first = table.group_by("key", use_threads=False)
+    columns = first.aggregate([("digest", "first"), ("row", "min")])
+    return columns.rename_columns(["key", "digest", "row"])
 
 
 def _read(artifact: Artifact, row: int | None) -> dict[str, Any] | None:
     return None if row is None else read_row(artifact.table(), row)
 
 
-def _describe(
-    old: dict[str, Any] | None, new: dict[str, Any] | None, *, newest: Artifact
-) -> DocumentChange:
-    """Return the change of a document; `newest` is the newer corpus that has it."""
-    document = new or old or {}
-    if old and new:
-        text = word_difference(old["sentences"], new["sentences"])
-    else:
-        text = " ".join(document["sentences"][0].split()[:_MAX_WORDS])
-    return DocumentChange(
-        title=document["title"],
-        document_id=document["document_id"],
-        revisions=(
-            old["revision_id"] if old else None,
-            new["revision_id"] if new else None,
-        ),
-        url=web_urls(find_raw_file(newest.manifest, document), document)[1],
-        text=text,
-    )
+def _describe(old: dict[str, Any] | None, new: dict[str, Any] | None) -> dict[str, str]:
+    """Return title, ids and changed text of a document that both corpora or one of them has."""
+    documents = [document for document in (old, new) if document is not None]
+    sentences = [document["sentences"] if document else [] for document in (old, new)]
+    return {
+        "title": documents[-1]["title"],
+        "ids": " -> ".join(dict.fromkeys(document["document_id"] for document in documents)),
+        "text": " ".join(_mark_words(*sentences)) or "the same sentences in another order",
+    }
 
 
-def word_difference(before: list[str], after: list[str]) -> str:
-    """Return the first sentence that is not in both texts, as removed and added words.
+def _mark_words(before: list[str], after: list[str]) -> Iterator[str]:
+    """Yield the first sentence of each text that the other one does not have, as marked words.
 
-    >>> word_difference(["It is old.", "The end."], ["It is new.", "The end."])
+    >>> " ".join(_mark_words(["It is old.", "The end."], ["It is new.", "The end."]))
     'It is [-old.-] {+new.+}'
     """
     old_sentences, new_sentences = set(before), set(after)
     old = next((text for text in before if text not in new_sentences), "").split()[:_MAX_WORDS]
     new = next((text for text in after if text not in old_sentences), "").split()[:_MAX_WORDS]
-    return " ".join(_mark_words(old, new)) or "the same sentences in another order"
-
-
-def _mark_words(old: list[str], new: list[str]) -> Iterator[str]:
-    for kind, a, b, c, d in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+    matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
+    for kind, old_start, old_end, new_start, new_end in matcher.get_opcodes():
         if kind == "equal":
-            yield from old[a:b]
+            yield from old[old_start:old_end]
             continue
-        if b > a:
-            yield f"[-{' '.join(old[a:b])}-]"
-        if d > c:
-            yield f"{{+{' '.join(new[c:d])}+}}"
+        if removed := " ".join(old[old_start:old_end]):
+            yield f"[-{removed}-]"
+        if added := " ".join(new[new_start:new_end]):
+            yield f"{{+{added}+}}"

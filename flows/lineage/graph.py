@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -20,20 +20,8 @@ from schemas.manifest import InputRef, Manifest, RawInput
 MISSING = "missing from the store"
 """Detail of an artifact without a manifest."""
 
-TRIALS, FILES, STAGE = "trials", "files", "stage"
-"""Prefixes of the ids of groups: unreported trials, raw files, artifacts of a stage."""
-
 _MAX_FILES = 5
 """Number of raw files of an artifact that are shown one by one if it has many."""
-
-_PLURALS = {
-    "trial": "trainings",
-    "evaluation": "evaluations",
-    "examples": "sets of examples",
-    "instances": "sets",
-    "checkpoint": "phases",
-}
-"""Plural nouns for the artifacts of a stage, by output type."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,8 +29,10 @@ class Node:
     """An artifact, a raw file, or a group of either.
 
     Attributes:
-        id: Id of the artifact, `sha256:...` of a file, or `trials:...`, `files:...` or
-            `stage:...` of a group.
+        id: Id of the artifact, `sha256:...` of a file, or a name of the group.
+        members: Members of a group: trials that no evaluation reports, or raw files. None for
+            artifacts and files.
+        stage: Stage of the artifact, or of a group of trials.
         title: Label of the stage such as `build-tokens`, or the name of the file.
         detail: Contents in a few words: `432,409 tokens`, `276.0 kB, verified sha1`.
         manifest: None for files, groups and missing artifacts.
@@ -55,6 +45,8 @@ class Node:
     kind: Literal["artifact", "file", "group"]
     title: str
     detail: str
+    members: Literal["trials", "files"] | None = None
+    stage: str = ""
     manifest: Manifest | None = None
     raw_input: RawInput | None = None
     count: int = 1
@@ -142,9 +134,7 @@ def upstream_graph(
                     node = artifact_node(upstream.manifest)
                     pending.append(upstream)
                 except ArtifactNotFoundError:
-                    node = Node(
-                        id=ref.artifact_id, kind="artifact", title=ref.stage, detail=MISSING
-                    )
+                    node = _missing_node(ref)
                 digraph.add_node(node.id, node=node)
             digraph.add_edge(ref.artifact_id, manifest.artifact_id, name=ref.name)
         for item in _raw_files(manifest):
@@ -233,7 +223,14 @@ def artifact_node(manifest: Manifest) -> Node:
         kind="artifact",
         title=f"{manifest.stage}.{entry}" if entry else manifest.stage,
         detail=summarize(manifest),
+        stage=manifest.stage,
         manifest=manifest,
+    )
+
+
+def _missing_node(ref: InputRef) -> Node:
+    return Node(
+        id=ref.artifact_id, kind="artifact", title=ref.stage, detail=MISSING, stage=ref.stage
     )
 
 
@@ -267,81 +264,79 @@ def collapsed(graph: LineageGraph, *, keep: Collection[str]) -> LineageGraph:
     The nodes of a group have the same inputs and outputs. Nodes in `keep` are not merged.
     """
     digraph = graph.digraph
-    similar: dict[tuple[str, frozenset[str], frozenset[str]], list[str]] = defaultdict(list)
+    trials: dict[tuple[Set[str], Set[str]], list[Node]] = defaultdict(list)
+    files: dict[tuple[Set[str], Set[str]], list[Node]] = defaultdict(list)
     for key, node in graph.nodes.items():
-        kind = TRIALS if _is_unreported_trial(digraph, node) else FILES
-        if key not in keep and (kind == TRIALS or node.kind == "file"):
-            similar[kind, frozenset(digraph.pred[key]), frozenset(digraph.succ[key])].append(key)
-    group_of: dict[str, str] = {}
-    for (kind, _, outputs), keys in similar.items():
-        if kind == FILES:
-            keys = keys[_MAX_FILES:] if len(keys) > _MAX_FILES + 1 else []
-        elif not outputs and len(keys) == 1:
+        inputs_outputs = frozenset(digraph.pred[key]), frozenset(digraph.succ[key])
+        if key in keep:
             continue
-        digest = hashlib.sha256(" ".join(sorted(keys)).encode()).hexdigest()[:16]
-        group_of |= dict.fromkeys(keys, f"{kind}:{digest}")
-    return _merged(graph, group_of)
+        if node.kind == "file":
+            files[inputs_outputs].append(node)
+        elif _is_unreported_trial(digraph, node):
+            trials[inputs_outputs].append(node)
+    groups = [
+        (_trials_group(nodes), nodes)
+        for (_, outputs), nodes in trials.items()
+        if outputs or len(nodes) > 1
+    ]
+    groups += [
+        (_files_group(nodes), nodes)
+        for nodes in (nodes[_MAX_FILES:] for nodes in files.values())
+        if len(nodes) > 1
+    ]
+    return _merged(graph, groups)
 
 
-def overview(graph: LineageGraph) -> LineageGraph:
-    """Return a graph with one node for the artifacts of a stage, and one for many raw files."""
-    stages = {key: node.manifest.stage for key, node in graph.nodes.items() if node.manifest}
-    trial = next((name for name in stages.values() if get_stage(name).output_type == "trial"), "")
-    stages |= {key: trial for key in graph.nodes if trial and key.startswith(TRIALS)}
-    counts = Counter(stages.values())
-    group_of = {key: f"{STAGE}:{name}" for key, name in stages.items() if counts[name] > 1}
-    files: dict[str, list[str]] = defaultdict(list)
-    for key, node in graph.nodes.items():
-        outputs = {group_of.get(output, output) for output in graph.downstream(key)}
-        if len(outputs) == 1 and (node.kind == "file" or key.startswith(FILES)):
-            files[outputs.pop()].append(key)
-    for output, keys in files.items():
-        if len(keys) >= _MAX_FILES:
-            group_of |= dict.fromkeys(keys, f"{FILES} of {output}")
-    return _merged(graph, group_of)
-
-
-def _merged(graph: LineageGraph, group_of: Mapping[str, str]) -> LineageGraph:
-    """Return a graph with one node per group, given the id of the group by node id."""
-    members: dict[str, list[Node]] = defaultdict(list)
-    for key, node in graph.nodes.items():
-        if key in group_of:
-            members[group_of[key]].append(node)
+def _merged(graph: LineageGraph, groups: Sequence[tuple[Node, Sequence[Node]]]) -> LineageGraph:
+    """Return a graph with one node per group, given the groups and their members."""
+    group_of = {node.id: group.id for group, nodes in groups for node in nodes}
     digraph = nx.relabel_nodes(graph.digraph, group_of)
     digraph.remove_edges_from(list(nx.selfloop_edges(digraph)))
-    digraph.add_nodes_from((key, {"node": _group_node(key, some)}) for key, some in members.items())
-    nx.set_edge_attributes(digraph, dict.fromkeys(digraph.out_edges(members), "others"), "name")
+    digraph.add_nodes_from((group.id, {"node": group}) for group, _ in groups)
+    edges = digraph.out_edges([group.id for group, _ in groups])
+    nx.set_edge_attributes(digraph, dict.fromkeys(edges, "others"), "name")
     return LineageGraph(focus=group_of.get(graph.focus, graph.focus), digraph=digraph)
 
 
 def _is_unreported_trial(digraph: nx.DiGraph[str], node: Node) -> bool:
     """Return whether a node is a trial whose predictions no evaluation in the graph reports."""
-    if node.kind != "artifact" or _output_type(node) != "trial":
+    if node.kind != "artifact" or get_stage(node.stage).output_type != "trial":
         return False
     for _, output, name in digraph.out_edges(node.id, data="name"):
         reader: Node = digraph.nodes[output]["node"]
-        if reader.manifest is None or _output_type(reader) != "evaluation":
+        if reader.manifest is None or get_stage(reader.stage).output_type != "evaluation":
             return False
         if name in reader.manifest.statistics.get("members", (name,)):
             return False
     return True
 
 
-def _output_type(node: Node) -> str:
-    return get_stage(node.manifest.stage if node.manifest else node.title).output_type
+def _group_id(nodes: Sequence[Node]) -> str:
+    ids = " ".join(sorted(node.id for node in nodes))
+    return f"group-{hashlib.sha256(ids.encode()).hexdigest()[:16]}"
 
 
-def _group_node(key: str, nodes: list[Node]) -> Node:
-    count, size = sum(node.count for node in nodes), sum(node.size for node in nodes)
-    kind, _, name = key.partition(":")
-    if kind == STAGE:
-        title = name
-        detail = f"{count:,} {_PLURALS.get(get_stage(name).output_type, 'artifacts')}"
-    elif kind == TRIALS:
-        title = f"{count} other trial{'s' if count > 1 else ''} of the grid"
-        manifests = [node.manifest for node in nodes if node.manifest is not None]
-        detail = get_stage(manifests[0].stage).summary_of(manifests) if manifests else MISSING
-    else:
-        title = f"and {count:,} more files" if kind == FILES else f"{count:,} files"
-        detail = format_bytes(size)
-    return Node(id=key, kind="group", title=title, detail=detail, count=count, size=size)
+def _trials_group(nodes: Sequence[Node]) -> Node:
+    manifests = [node.manifest for node in nodes if node.manifest is not None]
+    return Node(
+        id=_group_id(nodes),
+        kind="group",
+        title=f"{len(nodes)} other trial{'s' if len(nodes) > 1 else ''} of the grid",
+        detail=get_stage(nodes[0].stage).summary_of(manifests) if manifests else MISSING,
+        members="trials",
+        stage=nodes[0].stage,
+        count=len(nodes),
+    )
+
+
+def _files_group(nodes: Sequence[Node]) -> Node:
+    size = sum(node.size for node in nodes)
+    return Node(
+        id=_group_id(nodes),
+        kind="group",
+        title=f"and {len(nodes):,} more files",
+        detail=format_bytes(size),
+        members="files",
+        count=len(nodes),
+        size=size,
+    )

@@ -1,4 +1,4 @@
-"""First rows of a shard in readable form."""
+"""Rows of a shard in readable form."""
 
 from __future__ import annotations
 

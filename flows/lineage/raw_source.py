@@ -9,11 +9,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import math
 import re
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from flows.formatting import format_bytes
 from pipelines.books.errors import BookError
 from pipelines.io.compression import Compression, Damage, compression_of, decompressed
 from pipelines.io.encodings import convert_to_utf8
@@ -74,17 +76,23 @@ def find_raw_file(documents: Manifest, document: Mapping[str, Any]) -> RawInput 
     return max(files, key=common_length, default=None)
 
 
-def find_member(documents: Manifest, raw: RawInput | None, document: Mapping[str, Any]) -> str:
+def find_member(
+    documents: Manifest,
+    raw: RawInput | None,
+    document: Mapping[str, Any],
+    *,
+    max_bytes: float = math.inf,
+) -> str:
     """Return the name of a book in its archive, "" for other files.
 
     The name is without its suffix where only unpacking the whole archive would show it, or if the
-    archive cannot be read.
+    archive cannot be read or is larger than `max_bytes`.
     """
     if raw is None or not is_archive(raw.name) or _kind(documents, document) != "books":
         return ""
     stem = document["document_id"].removeprefix(f"{document['source']}:")
     names = {stem, _DIGEST.sub("", stem)}
-    if not is_compressed_tar(raw.name):
+    if not is_compressed_tar(raw.name) and raw.size_bytes <= max_bytes:
         file = SourceFile(raw.uri, raw.name, raw.size_bytes, raw.sha256)
         with contextlib.suppress(BertloomError, OSError):
             for member, _ in read_members(file, max_bytes=0):
@@ -114,10 +122,26 @@ def web_root(raw: RawInput) -> str:
     return site or site_of_dump(raw.name)
 
 
-def read_raw(documents: Manifest, raw: RawInput | None, document: Mapping[str, Any]) -> RawText:
-    """Return a row of the documents table as its raw file has it, or the reason why it cannot."""
+def read_raw(
+    documents: Manifest,
+    raw: RawInput | None,
+    document: Mapping[str, Any],
+    *,
+    max_bytes: float = math.inf,
+) -> RawText:
+    """Return a row of the documents table as its raw file has it, or the reason why it cannot.
+
+    Args:
+        documents: Manifest of the documents.
+        raw: Raw file of the row.
+        document: The row.
+        max_bytes: Do not read more bytes of the file to find the row.
+    """
     if raw is None:
         return RawText("", problem="The manifest does not list the raw file.")
+    if (size := _bytes_to_read(raw, document)) > max_bytes:
+        text = f"The text is in {format_bytes(size)} of {raw.name}, too much to read here."
+        return RawText("", problem=text, is_final=False)
     readers = {"wikipedia": _read_page, "books": _read_book}
     read = readers.get(_kind(documents, document), _read_row)
     try:
@@ -125,6 +149,16 @@ def read_raw(documents: Manifest, raw: RawInput | None, document: Mapping[str, A
         return read(raw, document)
     except (BertloomError, OSError, ValueError) as error:
         return RawText("", problem=f"The raw file cannot be read: {error}", is_final=False)
+
+
+def _bytes_to_read(raw: RawInput, document: Mapping[str, Any]) -> int:
+    """Return how many bytes of a raw file have to be read to find a document.
+
+    Files of lines and dumps are read from the position of the document if they are stored plain or
+    by bzip2; other files are read from their start.
+    """
+    is_whole = is_archive(raw.name) or raw.name.lower().endswith((".gz", ".xz", ".zst", ".7z"))
+    return raw.size_bytes if is_whole else int(document["byte_end"] - document["byte_start"])
 
 
 def _kind(documents: Manifest, document: Mapping[str, Any]) -> str:

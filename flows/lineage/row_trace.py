@@ -6,6 +6,7 @@ row of the document shard with the same number, which names the raw file by its 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -157,7 +158,9 @@ class Trace:
         return lines
 
 
-def trace_row(shard: Shard, row: int, *, raw: bool = False) -> Trace:
+def trace_row(
+    shard: Shard, row: int, *, raw: bool = False, max_raw_bytes: float = math.inf
+) -> Trace:
     """Return the documents that a row was built from.
 
     Args:
@@ -165,6 +168,7 @@ def trace_row(shard: Shard, row: int, *, raw: bool = False) -> Trace:
         row: Row number from 0. If the user named only the artifact, rows are counted across its
             shards.
         raw: Read the raw text too. `RawText.problem` is the reason if it cannot be read.
+        max_raw_bytes: Maximum number of bytes of a raw file to read for this.
 
     Raises:
         ArtifactNotFoundError: There is no such row, or an upstream artifact is missing.
@@ -179,10 +183,10 @@ def trace_row(shard: Shard, row: int, *, raw: bool = False) -> Trace:
             "ARTIFACT:PART:ROW or by its path in the store"
         )
     table = table_name(shard.table()) if shard.path.endswith(".arrow") else ""
-    entry = artifact.entry(shard.path)
+    entry, max_bytes = artifact.entry(shard.path), max_raw_bytes if raw else None
     location = ShardRow(artifact_id=artifact.manifest.artifact_id, shard=shard.path, row=row)
     if table == "instances":
-        label, segments = _trace_instance(artifact, entry, row, raw=raw)
+        label, segments = _trace_instance(artifact, entry, row, max_bytes=max_bytes)
         return Trace(table=table, location=location, label=label, segments=segments)
     if table not in ("tokens", "documents"):
         raise ConfigError(
@@ -190,12 +194,12 @@ def trace_row(shard: Shard, row: int, *, raw: bool = False) -> Trace:
             f"{f'the table {table!r}' if table else 'another type of file'}"
         )
     trace = _trace_tokens if table == "tokens" else _trace_document
-    segments = {"document": trace(artifact, entry, row, raw=raw)}
+    segments = {"document": trace(artifact, entry, row, max_bytes=max_bytes)}
     return Trace(table=table, location=location, label=None, segments=segments)
 
 
 def _trace_instance(
-    instances: Artifact, entry: FileEntry, row: int, *, raw: bool
+    instances: Artifact, entry: FileEntry, row: int, *, max_bytes: float | None
 ) -> tuple[int, dict[str, DocumentTrace]]:
     instance = read_row(instances.table([entry.path]), row)
     tokens, ids = _input(instances, "tokens"), segment_ids(instance)
@@ -206,7 +210,11 @@ def _trace_instance(
         rows["b"] = number, int(instance["segment_b_row"])
     segments = {
         name: _trace_tokens(
-            tokens, tokens.manifest.shards[number], token_row, segment=ids[name], raw=raw
+            tokens,
+            tokens.manifest.shards[number],
+            token_row,
+            segment=ids[name],
+            max_bytes=max_bytes,
         )
         for name, (number, token_row) in rows.items()
     }
@@ -218,7 +226,7 @@ def _trace_tokens(
     entry: FileEntry,
     row: int,
     *,
-    raw: bool,
+    max_bytes: float | None,
     segment: TokenIds | None = None,
 ) -> DocumentTrace:
     """Trace the document of a row of tokens, or one segment of it."""
@@ -229,7 +237,7 @@ def _trace_tokens(
     # Documents with equal ids are in the same order in both shards.
     position = rows_with(table, "document_id", document_id).index(row)
     document_row = _rows_in_use(documents, shard, document_id)[position]
-    trace = _trace_document(documents, shard, document_row, raw=raw)
+    trace = _trace_document(documents, shard, document_row, max_bytes=max_bytes)
     location = ShardRow(artifact_id=tokens.manifest.artifact_id, shard=entry.path, row=row)
     if segment is None:
         return replace(trace, tokens=location)
@@ -239,12 +247,17 @@ def _trace_tokens(
     return replace(trace, tokens=location, sentences=sentences, text=tuple(text))
 
 
-def _trace_document(documents: Artifact, entry: FileEntry, row: int, *, raw: bool) -> DocumentTrace:
+def _trace_document(
+    documents: Artifact, entry: FileEntry, row: int, *, max_bytes: float | None
+) -> DocumentTrace:
     document = read_row(documents.table([entry.path]), row)
     file = find_raw_file(documents.manifest, document)
     page_url, revision_url = web_urls(file, document)
-    raw_text = read_raw(documents.manifest, file, document) if raw else None
-    member = find_member(documents.manifest, file, document)
+    limit = math.inf if max_bytes is None else max_bytes
+    member = find_member(documents.manifest, file, document, max_bytes=limit)
+    raw_text = None
+    if max_bytes is not None:
+        raw_text = read_raw(documents.manifest, file, document, max_bytes=limit)
     if member and raw_text is not None:
         member = raw_text.member or member
     return DocumentTrace(

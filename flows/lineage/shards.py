@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from flows.lineage.resolve import artifact_of_file, resolve
+from flows.lineage.resolve import resolve
 from flows.store.artifact import Artifact
+from flows.store.artifact_paths import artifact_of_path
 from flows.store.artifacts import ArtifactStore
 from pipelines.io.file_systems import file_system, is_local
 from pipelines.wordpiece.vocab_files import VOCAB_FILE
@@ -70,9 +72,8 @@ def find_shard(text: str, *, open_store: Callable[[], ArtifactStore]) -> Shard:
     Raises:
         ArtifactNotFoundError: Nothing has the name.
     """
-    if (match := artifact_of_file(text)) is not None:
-        artifact, entry = match
-        return Shard(entry.path, artifact)
+    if (in_artifact := artifact_of_path(text)) is not None:
+        return _shard_at(text, in_artifact)
     has_colon = ":" in text.replace("://", "")
     if text.endswith((".arrow", ".txt")) and not has_colon:
         return Shard(text.rpartition("/")[2], None, location=text)
@@ -80,6 +81,19 @@ def find_shard(text: str, *, open_store: Callable[[], ArtifactStore]) -> Shard:
     name, _, part = text.rpartition(":") if has_colon else (text, "", "")
     artifact = store.artifact(resolve(name, store=store))
     return Shard(_find_part(artifact, part) if part else "", artifact)
+
+
+def _shard_at(path: str, artifact: Artifact) -> Shard:
+    """Return the shard with a path in an artifact's folder; without a name for the folder."""
+    for entry in artifact.manifest.files:
+        if f"/{path}".endswith(f"/{entry.stored_name}"):
+            return Shard(entry.path, artifact)
+    if Path(path).is_file():
+        raise ArtifactNotFoundError(
+            f"{path}: expected a file of {artifact}, got one that its manifest does not list: a "
+            "retried worker left it behind"
+        )
+    return Shard("", artifact)
 
 
 def _find_part(artifact: Artifact, part: str) -> str:

@@ -1,4 +1,4 @@
-"""Lineage as an SVG picture, and as an HTML page."""
+"""Lineage as an SVG picture."""
 
 from __future__ import annotations
 
@@ -10,20 +10,18 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import networkx as nx
-from markupsafe import Markup
 from rich.cells import cell_len, set_cell_size
 
 from flows.lineage.graph import LineageGraph, Node
 from flows.lineage.text_formats import label, one_line
+from schemas.redaction import redact
 
 if TYPE_CHECKING:
     import jinja2
 
 _LETTER_WIDTH, _LINE_HEIGHT, _PADDING, _MARGIN = 7.2, 16.0, 10.0, 8.0
-_COLUMN_GAP, _COMPACT_COLUMN_GAP, _ROW_GAP = 56.0, 20.0, 14.0
-_MAX_LETTERS, _MAX_COMPACT_LETTERS = 44, 20
-_MIN_SCALE = 0.8
-"""Smallest scale of a compact picture: letters of 9.6 px can still be read."""
+_COLUMN_GAP, _ROW_GAP = 56.0, 14.0
+_MAX_LETTERS = 44
 
 _WAYPOINT = (0.0, 4.0)
 _SWEEPS = 12
@@ -122,22 +120,22 @@ def graph_svg(
     *,
     name: str,
     links: Mapping[str, str] | None = None,
-    is_compact: bool = False,
+    has_own_colors: bool = False,
 ) -> str:
     """Return a picture of a graph, inputs on the left, as an `<svg>` element.
 
-    Its colors are the CSS variables `--ink`, `--node`, `--line` and `--accent` of the page.
+    Its colors are the CSS variables `--ink`, `--node`, `--line` and `--accent`.
 
     Args:
         graph: Graph to draw.
         name: Letters, digits and dashes, unique in a page: the ids in the SVG start with it.
         links: Target of a click on a node, by node id.
-        is_compact: Draw narrow boxes without ids, for a picture that a page scales to its width.
+        has_own_colors: Define the colors in the picture, for a file of its own. False: the page
+            that contains it defines them.
     """
-    texts = {key: _box_lines(node, is_compact=is_compact) for key, node in graph.nodes.items()}
+    texts = {key: _box_lines(node) for key, node in graph.nodes.items()}
     sizes = {key: _box_size(lines) for key, lines in texts.items()}
-    gap = _COMPACT_COLUMN_GAP if is_compact else _COLUMN_GAP
-    layout = lay_out(graph.digraph, sizes, column_gap=gap)
+    layout = lay_out(graph.digraph, sizes, column_gap=_COLUMN_GAP)
     width, height = layout.width + 2 * _MARGIN, layout.height + 2 * _MARGIN
     boxes = [
         {
@@ -159,7 +157,7 @@ def graph_svg(
         title=f"Lineage of {one_line(graph.nodes[graph.focus].title)}",
         width=f"{width:.1f}",
         height=f"{height:.1f}",
-        min_width=f"{_MIN_SCALE * width:.0f}" if is_compact else "0",
+        has_own_colors=has_own_colors,
         padding=_PADDING,
         edges=" ".join(map(_curve, layout.lines)),
         boxes=boxes,
@@ -181,10 +179,8 @@ def _curve(points: Sequence[Point]) -> str:
     return path
 
 
-def _box_lines(node: Node, *, is_compact: bool) -> list[str]:
-    lines = (node.title, *node.detail.split(", ")) if is_compact else label(node)
-    max_letters = _MAX_COMPACT_LETTERS if is_compact else _MAX_LETTERS
-    return [_shorten(one_line(line), max_letters) for line in lines]
+def _box_lines(node: Node) -> list[str]:
+    return [_shorten(one_line(line), _MAX_LETTERS) for line in label(node)]
 
 
 def _box_size(lines: list[str]) -> Point:
@@ -211,25 +207,6 @@ def _facts(node: Node) -> list[str]:
     return [node.id, *facts] if facts else []
 
 
-def lineage_page(graph: LineageGraph) -> str:
-    """Return a self-contained HTML page with the picture and a table of its nodes."""
-    focus = graph.nodes[graph.focus]
-    anchors = {key: f"node-{number}" for number, key in enumerate(graph.nodes)}
-    links = {key: f"#{anchor}" for key, anchor in anchors.items()}
-    return _render(
-        "page.html.j2",
-        title=f"Lineage of {one_line(focus.title)}",
-        detail=one_line(f"{focus.id}: {focus.detail}"),
-        # The texts in the picture are escaped.
-        picture=Markup(graph_svg(graph, name="lineage", links=links)),  # noqa: S704
-        rows=[
-            (anchors[key], *map(one_line, (node.title, node.detail)), map(one_line, _facts(node)))
-            for key, node in graph.nodes.items()
-        ],
-        focus=anchors[graph.focus],
-    )
-
-
 def _render(template: str, **values: Any) -> str:
     return _environment().get_template(template).render(values)
 
@@ -244,4 +221,5 @@ def _environment() -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=redact,
     )

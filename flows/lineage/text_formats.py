@@ -1,4 +1,4 @@
-"""Lineage as text: a tree for the terminal, JSON, DOT and Mermaid."""
+"""Lineage as text: a tree for the terminal, JSON and Mermaid."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 from rich.tree import Tree
 
-from flows.lineage.graph import MISSING, TRIALS, LineageGraph, Node
+from flows.lineage.graph import MISSING, LineageGraph, Node
 
 _MAX_WIDTH = 100_000
 """Columns of a tree: checksums are never wrapped."""
@@ -56,7 +56,7 @@ def node_line(node: Node) -> str:
     """Return a node in one line, with the verified checksum of a raw file."""
     if node.kind == "group":
         missing = f", {MISSING}" if node.detail == MISSING else ""
-        return f"compared with {node.title}{missing}" if node.id.startswith(TRIALS) else node.title
+        return f"compared with {node.title}{missing}" if node.members == "trials" else node.title
     if node.raw_input is None:
         return f"{node.title} {node.id}: {node.detail}"
     algorithm, _, digest = node.raw_input.checksum.partition(":")
@@ -86,24 +86,7 @@ def _node_json(node: Node) -> dict[str, Any]:
     return fields | node.facts
 
 
-_DOT_SHAPES = {"artifact": "box", "file": "note", "group": "box3d"}
 _MERMAID_SHAPES = {"artifact": '["{}"]', "file": '[("{}")]', "group": '[["{}"]]'}
-
-
-def dot_text(graph: LineageGraph) -> str:
-    """Return the graph for Graphviz: `dot -Tsvg`."""
-    names = _names(graph)
-    lines = ["digraph lineage {", "  rankdir=LR;", '  node [fontname="sans-serif"];']
-    for key, node in graph.nodes.items():
-        text = "\\n".join(map(_escape_dot, label(node)))
-        style = ", penwidth=2" if key == graph.focus else ""
-        lines.append(f'  {names[key]} [shape={_DOT_SHAPES[node.kind]}, label="{text}"{style}];')
-    lines += [f"  {names[source]} -> {names[target]};" for source, target, _ in graph.edges()]
-    return "\n".join([*lines, "}"])
-
-
-def _escape_dot(text: str) -> str:
-    return one_line(text).replace("\\", "\\\\").replace('"', '\\"')
 
 
 def mermaid_text(graph: LineageGraph) -> str:
@@ -138,4 +121,6 @@ def label(node: Node) -> tuple[str, ...]:
 
 def one_line(text: str) -> str:
     """Replace line breaks and other control characters by spaces."""
+    if text.isprintable():
+        return text
     return "".join(letter if letter.isprintable() else " " for letter in text)

@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from pydantic import ConfigDict, Field
+
 from flows.bert import recipe_steps
 from flows.fetch import wikipedia
 from flows.fetch.http_client import HttpClient
@@ -30,6 +32,7 @@ from flows.run.run import find_store
 from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
 from pipelines.wordpiece.vocab_files import VOCAB_FILE
+from schemas.base_configs import Config
 from schemas.corpus_configs import WikipediaSource
 from schemas.errors import ConfigError
 from schemas.recipe import Recipe
@@ -40,8 +43,10 @@ _DATE = re.compile(r"[0-9]{8}")
 Log = Callable[[str], None]
 
 
-class RebuildRequest(NamedTuple):
+class RebuildRequest(Config):
     """Corpus to rebuild."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)  # Prefect's form shows them
 
     recipe: str
     """Path of a recipe, or name of a packaged one, with a source named like the wiki."""
@@ -55,10 +60,10 @@ class RebuildRequest(NamedTuple):
     downloads: str = "dumps"
     """Local folder of the dumps."""
 
-    keep_downloads: int = 2
+    keep_downloads: int = Field(2, ge=1)
     """Number of dumps to keep there, at least 1. Older ones are deleted after publishing."""
 
-    overrides: Sequence[str] = ()
+    overrides: tuple[str, ...] = ()
     """`KEY=VALUE` texts, as for `bertloom run --set`."""
 
     store: str | None = None
@@ -70,7 +75,7 @@ class RebuildRequest(NamedTuple):
     force: bool = False
     """Publish even if the corpus exceeds a limit."""
 
-    workers: int | None = None
+    workers: int | None = Field(None, ge=1)
     """Number of worker processes on this machine."""
 
 

@@ -1,83 +1,86 @@
-"""Scan of a folder: which files can be read, in which format, and how much text they have.
+"""Scan of a folder: which files a recipe can read, how much text they have, and in which language.
 
-All files are listed; at most 24 per format are opened, and only their first bytes are read. The
-result is the same for each scan of an unchanged folder.
+The suffix of a file decides its kind. All files are listed; the beginnings of at most 24 files of a
+kind are the sample. The result is the same for each scan of an unchanged folder.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import glob
+import itertools
 import json
+import os
 import re
-import statistics
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from fsspec.compression import compr
 from fsspec.utils import infer_compression
+from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
-from flows.formatting import format_bytes, format_count
-from flows.quickstart.language_detection import Guess, guess_language
 from pipelines.io.encodings import detect_encoding
+from pipelines.io.lines import COMPRESSED_SUFFIXES
 from pipelines.io.local_files import walk_folder
 from pipelines.io.splits import SourceFile
-from pipelines.sources.archives import read_members
+from pipelines.sources.archives import ARCHIVE_SUFFIXES, read_members
 from schemas.errors import CorruptInputError, MissingInputError
 
-_ENDINGS = {
-    "archive": r"\.(zip|tar(\.(gz|bz2|xz|zst))?|tgz|tbz2|txz|tzst)$",
-    "dump": r"\.xml(-p\d+p\d+)?(\.(bz2|gz|zst))?$",
-    "text": r"\.txt(\.(gz|bz2|zst))?$",
-    "markdown": r"\.(md|markdown|rst)$",
-    "json": r"\.(jsonl|ndjson)(\.(gz|bz2|zst))?$",
-    "parquet": r"\.(parquet|pq)$",
+_COMPRESSIBLE = {".txt": "text", ".xml": "dump", ".jsonl": "json", ".ndjson": "json"}
+_KINDS = {
+    **{name + end: kind for name, kind in _COMPRESSIBLE.items() for end in COMPRESSED_SUFFIXES},
+    **dict.fromkeys(ARCHIVE_SUFFIXES, "archive"),
+    **_COMPRESSIBLE,
+    **dict.fromkeys((".md", ".markdown", ".rst"), "markdown"),
+    **dict.fromkeys((".parquet", ".pq"), "parquet"),
 }
-"""End of a file's name by format."""
+"""Kind of file by its suffix."""
 
-_DUMP_LISTS = re.compile(r"-pages-articles-multistream-index.*|-(md5|sha1|sha256)sums\.txt$")
+_COMPRESSED = (*COMPRESSED_SUFFIXES, *(end for end in ARCHIVE_SUFFIXES if end != ".tar"))
+_PART_OF_DUMP = re.compile(r"(?<=\.xml)-p\d+p\d+")
+_LIST_OF_DUMP = re.compile(r"-pages-articles-multistream-index|-(md5|sha1|sha256)sums\.txt$")
+_TABLES = ("json", "parquet")
 _TEXT_COLUMNS = ("text", "content", "body", "article", "document", "raw_text", "maintext")
-_MAX_OPENED, _HEAD_BYTES, _MAX_ROW_BYTES = 24, 1 << 16, 1 << 24
-_EXPANSION = {".gz": 3.0, ".tgz": 3.0, ".zip": 3.0, ".bz2": 4.0, ".tbz2": 4.0, ".zst": 3.5,
-              ".xz": 4.0, ".txz": 4.0}  # fmt: skip
-"""Approximate ratio of plain to compressed bytes."""
 
-_DUMP_TEXT_RATIO = 0.3
-"""Approximate ratio of article text to the XML of a dump."""
+_MAX_OPENED, _SAMPLE_BYTES = 24, 1 << 21
+"""Files of a kind to open, and bytes to read of all: they show a vocabulary of 8,000 pieces."""
 
+_HEAD_BYTES, _MAX_ROW_BYTES = 1 << 16, 1 << 24
+_EXPANSION, _DUMP_TEXT_RATIO = 3.0, 0.3
+"""Approximate ratios of plain to compressed bytes, and of article text to the XML of a dump."""
+
+_DOCUMENT_BYTES = {"dump": 3_000, "archive": 500_000}
+"""Approximate size of the text of a page and of a book."""
+
+_MAX_PARTS, _MIN_PART_BYTES, _MAX_PART_BYTES = 400, 1 << 10, 1 << 16
+"""Long texts are cut into documents, so that some can be held out."""
+
+_MARKUP = re.compile(r"<[^<>]*+>|[\[\]{}|=*#']++|https?:\S++")
 _GUTENBERG = re.compile(r"\*\*\* ?START OF (?:THE|THIS) PROJECT GUTENBERG", re.IGNORECASE)
-_EMPTY = "empty file"
-_MANY_FILES = 20
-_SENTENCE_END = re.compile(
-    r"[.!?\u2026\u3002\uff01\uff1f\u0964\u061f\u06d4][\"')\]\u201d\u2019\u00bb\u300d\u300f]*$"
-)
-"""Mark at the end of a sentence, with closing quotes, of several scripts."""
+_MIN_PROBABILITY, _NO_LANGUAGE = 0.5, "zxx"
 
 
 class FileGroup(NamedTuple):
-    """Files of one format, as a source of a recipe reads them."""
+    """Files of one kind, as a source of a recipe reads them."""
 
     kind: str
-    """Kind of the source: `wikipedia`, `books` or `text`."""
-
-    title: str
-    """Name of one file, such as "MediaWiki dump"."""
-
     files: int
-    size: int
-    """Bytes as stored."""
-
     text_bytes: int
     """Approximate number of bytes of text."""
 
     documents: int
-    """Approximate number of documents. 0: unknown."""
+    """Approximate number of documents."""
 
-    fields: dict[str, Any]
-    """Other fields of the source, `paths` included."""
+    sample: str
+    """Beginnings of the opened files."""
+
+    source: dict[str, Any]
+    """Source of a recipe, without its language."""
 
 
 class FolderScan(NamedTuple):
@@ -86,42 +89,16 @@ class FolderScan(NamedTuple):
     folder: Path
     groups: tuple[FileGroup, ...]
     ignored: tuple[tuple[str, int], ...]
-    """File type with the reason, and number of files."""
+    """Reason, and number of files."""
 
-    guess: Guess
+    text_bytes: int
+    """Approximate number of bytes of text."""
+
+    documents: int
+    """Approximate number of documents."""
+
     sample: str
-    """First bytes of the opened texts."""
-
-    @property
-    def text_bytes(self) -> int:
-        """Approximate number of bytes of text."""
-        return sum(group.text_bytes for group in self.groups)
-
-
-class _File(NamedTuple):
-    path: Path
-    ending: str
-    """End of its name that states the format, such as `.jsonl.gz`."""
-
-    size: int
-
-    @property
-    def plain_size(self) -> int:
-        """Approximate size without compression."""
-        return int(self.size * _EXPANSION.get(self.path.suffix.lower(), 1.0))
-
-
-class _Scan(NamedTuple):
-    """State of a scan."""
-
-    mixed: set[Path]
-    """Folders with files that a pattern would match, although they cannot be read."""
-
-    samples: list[str]
-    """First bytes of the opened texts."""
-
-    ignored: Counter[str]
-    """Number of ignored files by type and reason."""
+    """Beginnings of the opened files."""
 
 
 def scan_folder(folder: Path, *, store: Path | None = None) -> FolderScan:
@@ -132,78 +109,50 @@ def scan_folder(folder: Path, *, store: Path | None = None) -> FolderScan:
         store: Absolute path of the run's artifact store, which is skipped.
 
     Raises:
-        MissingInputError: The folder does not exist or has no readable file.
+        MissingInputError: The folder does not exist, or has no file with text.
     """
-    folder = folder.expanduser()
-    folder = folder.resolve() if ".." in folder.parts else folder.absolute()
+    folder = Path(os.path.abspath(folder.expanduser()))  # noqa: PTH100 - as in recipes
     if not folder.exists():
         raise MissingInputError(f"{folder}: no such folder or file. Pass the folder of your texts")
-    scan = _Scan(set(), [], Counter())
-    by_format = defaultdict[str, list[_File]](list)
-    if folder.is_file():
-        scan.mixed.add(folder.parent)  # its neighbors are not read
-    for path in [folder] if folder.is_file() else _walk(folder, store, scan.ignored):
-        matches = (
-            (key, re.search(pattern, path.name, re.IGNORECASE)) for key, pattern in _ENDINGS.items()
-        )
-        file_format, ending = next(((key, match[0]) for key, match in matches if match), ("", ""))
-        if reason := _find_problem(path, file_format):
-            scan.ignored[reason] += 1
-            if file_format and reason != _EMPTY:
-                scan.mixed.add(path.parent)
+    ignored = Counter[str]()
+    listed = [folder] if folder.is_file() else list(_walk(folder, store, ignored))
+    members = defaultdict[tuple[str, str], list[Path]](list)
+    for path in listed:
+        kind, column, reason = _classify(path)
+        if reason:
+            ignored[reason] += 1
         else:
-            by_format[file_format].append(_File(path, ending, path.stat().st_size))
-            if path.is_symlink():  # it may lead out of the folder of a pattern
-                scan.mixed.add(path.parent)
-    groups = [
-        group
-        for file_format, files in sorted(by_format.items())
-        if (group := _GROUPERS[file_format](files, scan)) is not None
-    ]
-    ignored, sample = tuple((+scan.ignored).most_common()), "\n".join(scan.samples)
-    if not groups:
-        reasons = "; ".join(_pluralize(*item) for item in ignored) or "no file"
+            members[kind, column].append(path)
+    neighbors = [path for path in listed if _size(path)] if folder.is_dir() else []
+    kinds = [kind for kind, _ in members]
+    groups = []
+    for number, ((kind, column), files) in enumerate(sorted(members.items())):
+        name = kind if kinds.count(kind) == 1 else f"{kind}-{number}"
+        paths = _patterns(files, neighbors)
+        groups.append(_group(kind, column, files, {"name": name, "paths": paths}))
+    reasons = tuple((+ignored).most_common())
+    sample = "\n".join(group.sample for group in groups)
+    if not sample.strip():
+        listing = "; ".join(f"{count:,} x {reason}" for reason, count in reasons) or "no text"
         raise MissingInputError(
-            f"{folder}: expected .txt, .md, .jsonl or Parquet files, MediaWiki dumps (.xml, "
-            f".xml.bz2) or archives of books (.zip, .tar.gz), got {reasons}"
+            f"{folder}: expected texts in .txt, .md, .jsonl or Parquet files, MediaWiki dumps "
+            f"(.xml, .xml.bz2) or archives of books (.zip, .tar.gz), got {listing}"
         )
-    return FolderScan(folder, tuple(groups), ignored, guess_language(sample), sample)
+    text_bytes = sum(group.text_bytes for group in groups)
+    documents = sum(group.documents for group in groups)
+    return FolderScan(folder, tuple(groups), reasons, text_bytes, documents, sample)
 
 
-def scan_lines(scan: FolderScan) -> Iterator[str]:
-    """Yield what a folder contains, for the terminal."""
-    for group in scan.groups:
-        parts = [_pluralize(group.title, group.files), format_bytes(group.size)]
-        if group.documents:
-            parts.append(f"about {format_count(group.documents, 'document')}")
-        parts.append(f"about {format_bytes(group.text_bytes)} of text")
-        yield f"  read      {', '.join(parts)}"
-        yield f"  document  {_describe_document(group)}"
-    for reason, count in scan.ignored:
-        yield f"  ignored   {_pluralize(reason, count)}"
-    hint = "" if scan.guess.is_sure else " (not detected; set `language` in the recipe)"
-    yield f"  language  {scan.guess.language}{hint}"
+def detect_language(text: str) -> str:
+    """Return the ISO 639 code of a text's language; "" if it is not sure."""
+    language, probability = _language_identifier().classify(text[:100_000])
+    is_sure = probability >= _MIN_PROBABILITY and language != _NO_LANGUAGE
+    return str(language) if is_sure else ""
 
 
-def _describe_document(group: FileGroup) -> str:
-    """Return what one document of a group is, for the terminal."""
-    if group.kind == "wikipedia":
-        return "one page"
-    if group.kind == "books":
-        return "one book"
-    if "text_column" in group.fields:
-        return "one row"
-    unit = {"blank-line": "text between blank lines", "file": "one file"}
-    text = unit[group.fields["document_delimiter"]]
-    limit = group.fields.get("max_document_bytes")
-    cut = f", cut after {format_bytes(limit)}" if limit else ""
-    return f"{text}{cut} (to change it, edit document_delimiter in the recipe)"
-
-
-def _pluralize(text: str, count: int) -> str:
-    """Return a count with the first noun of a text: "3 .pdf files: convert to .txt first"."""
-    plural = re.sub(r"(?<![\w.])(file|folder|link|pipe|dump|archive)\b", r"\1s", text, count=1)
-    return f"{count:,} {text if count == 1 else plural}"
+@functools.cache
+def _language_identifier() -> LanguageIdentifier:
+    return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
 
 
 def _walk(folder: Path, store: Path | None, ignored: Counter[str]) -> Iterator[Path]:
@@ -213,139 +162,95 @@ def _walk(folder: Path, store: Path | None, ignored: Counter[str]) -> Iterator[P
         is_store = inner == store or (
             (inner / "FORMAT.json").exists() and (inner / "artifacts").is_dir()
         )
-        ignored["folder: artifact store of bertloom"] += is_store
+        ignored["artifact store of bertloom"] += is_store
         return not is_store
 
     yield from map(Path, walk_folder(folder, ignored, enters=enters))
 
 
-def _find_problem(path: Path, file_format: str) -> str:
-    """Return why a file cannot be read; "" if it can."""
-    if not file_format:
-        suffix = path.suffix.lower()
-        return f"{suffix} file: unsupported type" if suffix else "file without a suffix"
-    if _DUMP_LISTS.search(path.name):
-        return ".txt file: index or checksums of a dump"
-    try:
-        path.name.encode()
-        with path.open("rb") as stream:
-            head = stream.read(4)
-    except (OSError, UnicodeEncodeError):
-        return "file: no permission to read it, or its name is not UTF-8"
-    if not head:
-        return _EMPTY
-    return ""
+def _classify(path: Path) -> tuple[str, str, str]:
+    """Return the kind of a file, its column with text, and why it cannot be read ("": it can)."""
+    name = _PART_OF_DUMP.sub("", path.name.lower())
+    kind = next((kind for suffix, kind in _KINDS.items() if name.endswith(suffix)), "")
+    if not kind:
+        return "", "", f"{path.suffix.lower()} file" if path.suffix else "file without a suffix"
+    if _LIST_OF_DUMP.search(name):
+        return "", "", "index or checksums of a dump"
+    if not (os.access(path, os.R_OK) and path.name.isprintable()):
+        return "", "", "no permission to read it, or a name that is not printable text"
+    if not path.stat().st_size:
+        return "", "", "empty file"
+    column = _find_text_column(_read_rows(kind, path, _HEAD_BYTES)) if kind in _TABLES else ""
+    is_unusable = kind in _TABLES and not column
+    return kind, column, f"{kind} file without a column of text" if is_unusable else ""
 
 
-def _group(
-    kind: str,
-    title: str,
-    files: list[_File],
-    fields: dict[str, Any],
-    *,
-    ratio: float = 1.0,
-    documents: int = 0,
-) -> FileGroup:
-    """Return the group of files, with `ratio` bytes of text per byte without compression."""
-    size = sum(file.size for file in files)
-    text_bytes = int(ratio * sum(file.plain_size for file in files))
-    return FileGroup(kind, title, len(files), size, text_bytes, documents, fields)
+def _patterns(files: Sequence[Path], neighbors: Sequence[Path]) -> list[str]:
+    """Return a pattern per folder and suffix, or single files where a pattern matches others.
+
+    Patterns include files that are added later. Sources select no Markdown files by patterns.
+    """
+    counts, selected = Counter(map(_pattern, neighbors)), Counter(map(_pattern, files))
+    return sorted(
+        {
+            pattern
+            if selected[pattern] == counts[pattern]
+            and _KINDS.get(file.suffix.lower()) != "markdown"
+            else str(file)
+            for file in files
+            for pattern in [_pattern(file)]
+        }
+    )
 
 
-def _group_archives(files: list[_File], scan: _Scan) -> FileGroup:
-    scan.samples.append(_archive_head(files[0].path))
-    fields = {"name": "books", "paths": [str(file.path) for file in files]}
-    return _group("books", "archive of books", files, fields)
+def _pattern(file: Path) -> str:
+    count = 2 if file.suffix.lower() in (*COMPRESSED_SUFFIXES, ".xz") else 1
+    return f"{glob.escape(str(file.parent))}/*{''.join(file.suffixes[-count:])}"
 
 
-def _group_dumps(files: list[_File], scan: _Scan) -> FileGroup:
-    for file in _select(files)[:3]:
-        head = _decode(_head(file.path, 1 << 19))
-        text = re.sub(r"<[^>]*>|[\[\]{}|=*#']+|https?:\S+", " ", head)
-        scan.samples.append(text[-4 * _HEAD_BYTES :])
-    fields = {
-        "name": "wiki",
-        "paths": [str(file.path) for file in files],
-        # A truncated download still has enough pages for a model; the run warns.
-        "on_corrupt": "keep-whole-pages",
-    }
-    return _group("wikipedia", "MediaWiki dump", files, fields, ratio=_DUMP_TEXT_RATIO)
+def _group(kind: str, column: str, files: Sequence[Path], source: dict[str, Any]) -> FileGroup:
+    """Return the group of files of one kind; `source` has the name and paths."""
+    opened = files[:: max(1, len(files) // _MAX_OPENED)][:_MAX_OPENED]
+    samples = [_read_sample(kind, column, file, _SAMPLE_BYTES // len(opened)) for file in opened]
+    texts = [text for texts, _ in samples for text in texts]
+    ratio = sum(text_bytes for _, text_bytes in samples) / sum(map(_size, opened))
+    text_bytes = int(ratio * sum(map(_size, files)))
+    part_bytes = min(max(text_bytes // _MAX_PARTS, _MIN_PART_BYTES), _MAX_PART_BYTES)
+    row_bytes = sum(map(_utf8_size, texts)) // len(texts) + 1 if column else part_bytes
+    documents = text_bytes // _DOCUMENT_BYTES.get(kind, min(part_bytes, row_bytes))
+    books = sum(_GUTENBERG.search(text) is not None for text in texts) if kind == "text" else 0
+    if kind == "dump":  # a truncated download still has enough pages for a model; the run warns
+        source |= {"kind": "wikipedia", "on_corrupt": "keep-whole-pages"}
+    elif kind == "archive":
+        source |= {"kind": "books"}
+    elif 2 * books > len(texts):
+        source, documents = {**source, "kind": "books"}, len(files)
+    else:
+        form = {"text_column": column} if column else {"document_delimiter": "file"}
+        source |= {"kind": "text", **form, "max_document_bytes": part_bytes}
+    return FileGroup(
+        kind, len(files), text_bytes, max(documents, len(files)), "\n".join(texts), source
+    )
 
 
-def _group_markdown(files: list[_File], scan: _Scan) -> FileGroup | None:
-    # Patterns of a source select .txt files only.
-    paths = [str(file.path) for file in files]
-    return _group_documents(files, scan, "notes", "Markdown file", paths)
+def _read_sample(kind: str, column: str, file: Path, size: int) -> tuple[list[str], float]:
+    """Return the first texts of a file, and its approximate bytes of text."""
+    if kind == "archive":
+        return list(itertools.islice(_read_archive(file), _MAX_OPENED)), _plain_size(file)
+    if kind == "dump":
+        return [_MARKUP.sub(" ", _read_head(file, size))], _DUMP_TEXT_RATIO * _plain_size(file)
+    if not column:
+        return [_read_head(file, size)], _plain_size(file)
+    rows = _read_rows(kind, file, size)
+    texts = [text for row in rows if isinstance(text := row.get(column), str)]
+    sample_bytes = sum(map(_utf8_size, texts))
+    if kind == "parquet":
+        return texts, pq.read_metadata(file).num_rows / len(rows) * sample_bytes
+    share = sample_bytes / _utf8_size(json.dumps(rows, ensure_ascii=False))
+    return texts, share * _plain_size(file)
 
 
-def _group_texts(files: list[_File], scan: _Scan) -> FileGroup | None:
-    paths = _paths(files, scan)
-    heads = [_decode(_head(file.path, _HEAD_BYTES)) for file in _select(files)]
-    if 2 * sum(_GUTENBERG.search(head) is not None for head in heads) <= len(heads):
-        return _group_documents(files, scan, "texts", "text file", paths)
-    scan.samples.extend(heads)
-    fields = {"name": "books", "paths": paths}
-    return _group("books", "text file (one book each)", files, fields, documents=len(files))
-
-
-def _group_documents(
-    files: list[_File], scan: _Scan, name: str, title: str, paths: list[str]
-) -> FileGroup | None:
-    """Return the group of plain texts with the delimiter of their documents."""
-    heads = [head for file in _select(files) if (head := _decode(_head(file.path, _HEAD_BYTES)))]
-    if not heads:
-        scan.ignored["text file: unknown encoding"] += len(files)
-        return None
-    scan.samples.extend(heads)
-    text_bytes = sum(file.plain_size for file in files)
-    fields: dict[str, Any] = {"name": name, "paths": paths, "document_delimiter": "file"}
-    documents = len(files)
-    if 2 * sum(map(_has_one_sentence_per_line, heads)) > len(heads):
-        fields["document_delimiter"] = "blank-line"
-        share = statistics.mean(head.count("\n\n") / len(head) for head in heads)
-        documents = max(documents, int(share * text_bytes))
-    if documents < _MANY_FILES:  # cut them, so that some documents can be held out
-        fields["max_document_bytes"] = max(2048, text_bytes // 100)
-        documents = max(documents, text_bytes // fields["max_document_bytes"])
-    return _group("text", title, files, fields, documents=documents)
-
-
-def _has_one_sentence_per_line(text: str) -> bool:
-    """Return whether a text has the form of Google's BERT: blank lines between documents, and one
-    sentence per line. Blank lines of other texts are between paragraphs."""
-    blocks = [block.split("\n") for block in text.split("\n\n")[:-1] if block.strip()]
-    lines = [line.rstrip() for block in blocks for line in block]
-    if len(lines) < 3 * len(blocks) or not blocks:
-        return False
-    return sum(bool(_SENTENCE_END.search(line)) for line in lines) > 0.9 * len(lines)
-
-
-def _group_tables(files: list[_File], scan: _Scan, *, name: str, title: str) -> FileGroup | None:
-    """Return the group of the tables that have the column with texts, as have those not opened."""
-    read = _read_parquet if name == "parquet" else _read_json_lines
-    tables = {file: read(file) for file in _select(files)}
-    column = _text_column(row for rows, _ in tables.values() for row in rows)
-    texts = {
-        file: [text for row in rows if isinstance(text := row.get(column), str)]
-        for file, (rows, _) in tables.items()
-    }
-    if ignored := [file for file in tables if not any(texts[file])]:
-        scan.ignored[f"{ignored[0].ending} file: no column {column or 'with text'}"] += len(ignored)
-        scan.mixed.update(file.path.parent for file in ignored)
-    known = [file for file in tables if file not in ignored]
-    if not known:
-        return None
-    scan.samples.extend("\n".join(texts[file])[:_HEAD_BYTES] for file in known)
-    members = [file for file in files if file not in ignored]
-    fields = {"name": name, "paths": _paths(members, scan), "text_column": column}
-    rows_per_byte = sum(tables[file][1] for file in known) / sum(file.size for file in known)
-    group = _group("text", f"{title} ({column})", members, fields)
-    documents = round(rows_per_byte * group.size)
-    mean_bytes = statistics.mean(len(text.encode()) for file in known for text in texts[file])
-    return group._replace(documents=documents, text_bytes=int(documents * mean_bytes))
-
-
-def _text_column(rows: Iterable[dict[str, Any]]) -> str:
+def _find_text_column(rows: Iterable[dict[str, Any]]) -> str:
     """Return the first column with a usual name that has text, or the one with the most; or ""."""
     lengths = Counter[str]()
     for row in rows:
@@ -354,65 +259,38 @@ def _text_column(rows: Iterable[dict[str, Any]]) -> str:
     return next((key for key in columns if lengths[key]), "")
 
 
-_GROUPERS: dict[str, Callable[[list[_File], _Scan], FileGroup | None]] = {
-    "archive": _group_archives,
-    "dump": _group_dumps,
-    "json": partial(_group_tables, name="json", title="JSON lines file"),
-    "markdown": _group_markdown,
-    "parquet": partial(_group_tables, name="parquet", title="Parquet file"),
-    "text": _group_texts,
-}
-
-
-def _paths(files: Sequence[_File], scan: _Scan) -> list[str]:
-    """Return a pattern per folder, or single files if the pattern would match too much.
-
-    Patterns include files that are added later, and never match inside a store.
-    """
-    return sorted(
-        {
-            str(file.path)
-            if file.path.parent in scan.mixed
-            else f"{glob.escape(str(file.path.parent))}/*{file.ending}"
-            for file in files
-        }
-    )
-
-
-def _read_json_lines(file: _File) -> tuple[list[dict[str, Any]], float]:
-    head = _head(file.path, _HEAD_BYTES)
-    if b"\n" not in head:
-        head = _head(file.path, _MAX_ROW_BYTES)
-    rows, lines = [], _decode(head).split("\n")[:100]
-    for line in lines:
-        with contextlib.suppress(ValueError):  # the last line is incomplete
+def _read_rows(kind: str, file: Path, size: int) -> list[dict[str, Any]]:
+    """Return the first rows of a table, of about `size` bytes; [] if it cannot be read."""
+    rows = []
+    if kind == "parquet":
+        with contextlib.suppress(pa.ArrowException, OSError):
+            for batch in pq.ParquetFile(file).iter_batches(batch_size=64):
+                rows.extend(batch.to_pylist())
+                size -= batch.nbytes
+                if size <= 0:
+                    break
+        return rows
+    head = _read_head(file, size)
+    for line in (head if "\n" in head else _read_head(file, _MAX_ROW_BYTES)).split("\n"):
+        with contextlib.suppress(ValueError, RecursionError):  # the last line is incomplete
             rows.append(json.loads(line))
-    count = file.plain_size / statistics.mean(len(line.encode()) + 1 for line in lines)
-    return [row for row in rows if isinstance(row, dict)], count
+    return [row for row in rows if isinstance(row, dict)]
 
 
-def _read_parquet(file: _File) -> tuple[list[dict[str, Any]], float]:
-    import pyarrow as pa  # lazy import: only for Parquet files
-    import pyarrow.parquet as pq
-
-    try:
-        table = pq.ParquetFile(file.path)
-        batch = next(table.iter_batches(batch_size=50), None)
-    except (pa.ArrowException, OSError):
-        return [], 0
-    return batch.to_pylist() if batch is not None else [], table.metadata.num_rows
+def _read_archive(file: Path) -> Iterator[str]:
+    """Yield the beginnings of the texts in an archive, up to where it is damaged."""
+    source = SourceFile(uri=str(file), name=file.name, size=_size(file), sha256="")
+    with contextlib.suppress(CorruptInputError):
+        for member, stream in read_members(source, max_bytes=1 << 26):
+            if stream is not None and member.name.lower().endswith(".txt"):
+                yield _decode(stream.read(_SAMPLE_BYTES // _MAX_OPENED))
 
 
-def _select(files: Sequence[_File]) -> list[_File]:
-    """Return some files, evenly spaced."""
-    return list(files[:: max(1, len(files) // _MAX_OPENED)][:_MAX_OPENED])
-
-
-def _head(path: Path, size: int) -> bytes:
-    """Return the first decompressed bytes of a file; b"" if it cannot be read."""
-    with contextlib.suppress(OSError, EOFError, ValueError), path.open("rb") as stream:
-        return bytes(compr[infer_compression(path.name)](stream, mode="rb").read(size))
-    return b""
+def _read_head(file: Path, size: int) -> str:
+    """Return the text of the first bytes of a file; "" if it cannot be read."""
+    with contextlib.suppress(OSError, EOFError, ValueError), file.open("rb") as stream:
+        return _decode(compr[infer_compression(file.name)](stream, mode="rb").read(size))
+    return ""
 
 
 def _decode(data: bytes) -> str:
@@ -425,11 +303,14 @@ def _decode(data: bytes) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def _archive_head(path: Path) -> str:
-    """Return the first bytes of the first text in an archive; "" if it cannot be read."""
-    file = SourceFile(uri=str(path), name=path.name, size=path.stat().st_size, sha256="")
-    with contextlib.suppress(CorruptInputError):
-        for member, stream in read_members(file, max_bytes=1 << 26):
-            if stream is not None and member.name.lower().endswith(".txt"):
-                return _decode(stream.read(_HEAD_BYTES))
-    return ""
+def _size(file: Path) -> int:
+    return file.stat().st_size
+
+
+def _utf8_size(text: str) -> int:
+    return len(text.encode("utf-8", "replace"))
+
+
+def _plain_size(file: Path) -> float:
+    """Return the approximate size of a file without compression."""
+    return _size(file) * (_EXPANSION if file.name.lower().endswith(_COMPRESSED) else 1.0)

@@ -19,7 +19,7 @@ _EXTRA_SPACE = re.compile(f"(?<={_UNSPACED}) | (?={_UNSPACED})")
 """Spaces next to characters that are written without spaces."""
 
 _SEPARATORS = ("[CLS]", "[SEP]", "[PAD]")
-_SENTENCE_ENDS = frozenset(".!?\u3002\uff01\uff1f\u0964\u06d4")
+_SENTENCE_ENDS = frozenset(".!?\u3002\uff01\uff1f\u0964\u061f\u06d4")
 
 
 class MaskPrompt(NamedTuple):

@@ -7,7 +7,7 @@ a model of two layers learns faster on sequences of 32 tokens than on longer one
 from __future__ import annotations
 
 import json
-import os
+import math
 import re
 import unicodedata
 from collections.abc import Mapping
@@ -15,71 +15,37 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jinja2
+import pyarrow.compute as pc
 
-from flows.formatting import format_bytes, format_count
-from flows.quickstart.folder_scan import FileGroup, FolderScan
-from flows.quickstart.vocab_size import choose_vocab_size
+from flows.formatting import format_bytes
+from flows.quickstart.folder_scan import FolderScan
 from flows.recipes.json_schema import MODELINE
-from flows.recipes.safe_yaml import parse_yaml, read_yaml
-from pipelines.io.local_files import create_file
-from schemas.errors import BertloomError, ConfigError
+from flows.recipes.safe_yaml import parse_yaml
+from pipelines.wordpiece.vocab_files import FIXED_TOKENS
+from pipelines.wordpiece.vocab_training import MAX_TRAINING_CHARACTERS, count_words
+from schemas.errors import ConfigError
 from schemas.model_configs import PretrainConfig
 
-MIN_TEXT_BYTES = 40_000
-SMALL_TEXT_BYTES = 300_000
-_SHORT_RATIO = 0.8
-"""Fraction of the training time for short sequences."""
-
-_SHORT_LENGTH, _LONG_LENGTH = 32, 64
-"""Tokens of a sequence in each phase."""
+MIN_TEXT_BYTES, SMALL_TEXT_BYTES = 40_000, 300_000
+_PHASES = {32: 0.8, 64: 0.2}
+"""Fraction of the training time by the length of the sequences."""
 
 _MEASURED_SECONDS = 1.5
 """Time for which the speed of each phase is measured."""
 
 _BYTES_PER_TOKEN = 4.2
-_TOKENS_PER_CORE_SECOND, _TOKENS_PER_GPU_SECOND = 11_000, 4_000_000
-"""Measured speed of the model `tiny`."""
+_VOCAB_SIZES = ((100_000, 500), (300_000, 1_000), (1_000_000, 2_500), (8_000_000, 4_000),
+                (math.inf, 8_000))  # fmt: skip
+"""Number of word pieces of several characters, by upper limit of the bytes of text."""
 
+_MIN_ALPHABET, _MAX_ALPHABET = 100, 8_000
+_GPU_PRESETS = ((30_000_000, "small"), (2_000_000, "mini"))
+"""Model by the least bytes of text. Less text and CPUs get the model `tiny`."""
 
-class _Preset(NamedTuple):
-    """Model size."""
+_HELD_OUT_DOCUMENTS, _HELD_OUT_BYTES = 40, 200 * max(_PHASES) * _BYTES_PER_TOKEN
+"""Twice what an evaluation needs, because documents are held out by their ids."""
 
-    name: str
-    relative_cost: float
-    """Time per token as a multiple of `tiny`."""
-
-    min_tokens: float
-    """Minimum number of tokens in the budget."""
-
-    learning_rate: str
-    initializer_range: float
-
-
-_PRESETS = (
-    _Preset("medium", 50.0, 1e9, "5.0e-4", 0.02),
-    _Preset("small", 25.0, 3e8, "5.0e-4", 0.02),
-    _Preset("mini", 7.0, 2e7, "1.0e-3", 0.04),
-    _Preset("tiny", 1.0, 0.0, "2.0e-3", 0.08),
-)
-
-
-class Machine(NamedTuple):
-    """Hardware for the training."""
-
-    cores: int
-    gpu: str
-    """Name of the GPU; "" for none."""
-
-    def __str__(self) -> str:
-        """Return the hardware that trains the model."""
-        return self.gpu or format_count(self.cores, "core")
-
-
-class Budget(NamedTuple):
-    """Number of training steps of each phase."""
-
-    short: int
-    longer: int
+_MIN_HELD_OUT, _MAX_HELD_OUT = 0.01, 0.3
 
 
 class Proposal(NamedTuple):
@@ -89,16 +55,13 @@ class Proposal(NamedTuple):
     """YAML text."""
 
     summary: str
-    warnings: tuple[str, ...]
 
 
-def this_machine() -> Machine:
-    """Return the available cores and the first GPU."""
+def gpu_name() -> str:
+    """Return the name of the first GPU; "" for none."""
     import torch  # lazy import: keeps `bertloom --help` fast
 
-    gpu = torch.cuda.get_device_name(0) if torch.cuda.is_available() else ""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return Machine(cores or 1, gpu)
+    return torch.cuda.get_device_name(0) if torch.cuda.is_available() else ""
 
 
 def recipe_name(folder: Path) -> str:
@@ -107,22 +70,8 @@ def recipe_name(folder: Path) -> str:
     return re.sub(r"[^a-z0-9_.-]+", "-", ascii_name.decode()).strip("-._")[:48] or "texts"
 
 
-def written_budget(recipe: Path) -> Budget | None:
-    """Return the steps of a recipe that `write_recipe` wrote; None if there is no such file."""
-    try:
-        phases = read_yaml(recipe, where=str(recipe)).value["pretrain"]
-        return Budget(*(phases[name]["budget"]["max_steps"] for name in Budget._fields))
-    except (OSError, BertloomError, KeyError, TypeError, ValueError):
-        return None  # `write_recipe` refuses to replace another file
-
-
 def propose(
-    scan: FolderScan,
-    machine: Machine,
-    *,
-    minutes: float,
-    name: str,
-    budget: Budget | None = None,
+    scan: FolderScan, *, gpu: str, minutes: float, name: str, language: str = ""
 ) -> Proposal:
     """Return a recipe for the texts in a folder.
 
@@ -131,123 +80,93 @@ def propose(
 
     Args:
         scan: Content of the folder.
-        machine: Hardware for the training.
+        gpu: Name of the GPU that trains. "": the cores of this machine train.
         minutes: Duration of pretraining.
         name: Name of the recipe.
-        budget: Number of steps. None: measure the speed.
+        language: ISO 639 code of the texts' language. "": unknown.
 
     Raises:
         ConfigError: The folder has too little text.
     """
-    text_bytes, size = scan.text_bytes, format_bytes(scan.text_bytes)
-    if text_bytes < MIN_TEXT_BYTES:
+    size, lowercase = format_bytes(scan.text_bytes), language == "en"
+    if scan.text_bytes < MIN_TEXT_BYTES:
         raise ConfigError(
             f"{scan.folder}: expected at least {format_bytes(MIN_TEXT_BYTES)} of text, got {size}. "
             "Add texts to the folder; good models need several MB"
         )
-    warning = f"{size} is little text: the model will learn only its most frequent words"
-    vocab_size, alphabet = choose_vocab_size(scan.sample, text_bytes=text_bytes, guess=scan.guess)
-    speed = _TOKENS_PER_GPU_SECOND if machine.gpu else machine.cores * _TOKENS_PER_CORE_SECOND
-    tiny_tokens = minutes * 60 * speed
-    preset = next(
-        preset
-        for preset in _PRESETS
-        if tiny_tokens / preset.relative_cost >= preset.min_tokens
-        and text_bytes > preset.min_tokens / 10
-    )
-    text_tokens = text_bytes / _BYTES_PER_TOKEN
-    max_passes = tiny_tokens / preset.relative_cost / text_tokens
-    lowercase, language = scan.guess.lowercase, scan.guess.language
+    vocab_size, alphabet = choose_vocab_size(scan, lowercase=lowercase)
+    presets = _GPU_PRESETS if gpu else ()
+    preset = next((preset for limit, preset in presets if scan.text_bytes >= limit), "tiny")
     fields = {
         "name": name,
         "folder": scan.folder,
         "text_bytes": size,
-        "text_tokens": text_tokens,
-        "machine": machine,
-        "sources": [_source(group, language) for group in scan.groups],
+        "gpu": gpu,
+        "sources": [_add_language(group.source, language) for group in scan.groups],
         "vocab_size": vocab_size,
-        "lowercase": str(lowercase).lower(),
-        "language": language,
-        "case": "lower-cased without accents" if lowercase else "case and accents kept",
+        "lowercase": lowercase,
+        "language": language or "unknown language",
         "limit_alphabet": alphabet,
-        "held_out": _held_out_fraction(scan),
-        "preset": preset.name,
-        "initializer_range": preset.initializer_range,
-        "learning_rate": preset.learning_rate,
-        "dropout": 0.1 if max_passes > 40 else 0.0,
+        "held_out": held_out_fraction(scan),
+        "preset": preset,
         "minutes": f"{minutes:g}",
-        "short_length": _SHORT_LENGTH,
-        "long_length": _LONG_LENGTH,
-        "batch_tokens": 16_384 if machine.gpu else 2_048,
-        "device_tokens": 16_384 if machine.gpu else 4_096,
-        "precision": "bf16" if machine.gpu else "fp32",
     }
-    budget = budget or _measure_budget(fields, minutes=minutes)
-    text = _render(fields, budget)
-    steps = f"{budget.short:,} and {budget.longer:,} steps"
-    casing = "uncased" if lowercase else "cased"
+    template = _template()
+    draft = parse_yaml(template.render(**fields, budget=(1, 1), passes=1), where="draft").value
+    budget = _measure_budget(draft, minutes=minutes)
+    batch_bytes = draft["pretrain"]["short"]["batch"]["global_batch_tokens"] * _BYTES_PER_TOKEN
+    passes = sum(budget) * batch_bytes / scan.text_bytes
     summary = (
-        f"vocabulary of {vocab_size:,} word pieces ({casing}), model {preset.name}, sequences of "
-        f"{_SHORT_LENGTH} then {_LONG_LENGTH} tokens, {steps}: about {minutes:g} min of training "
-        f"on {machine}"
+        f"vocabulary of {vocab_size:,} word pieces ({'uncased' if lowercase else 'cased'}), model "
+        f"{preset}, sequences of {' then '.join(map(str, _PHASES))} tokens, "
+        f"{' and '.join(f'{steps:,}' for steps in budget)} steps: about {minutes:g} min of training"
     )
-    warnings = (warning,) if text_bytes < SMALL_TEXT_BYTES else ()
-    return Proposal(MODELINE + text, summary, warnings)
+    return Proposal(MODELINE + template.render(**fields, budget=budget, passes=passes), summary)
 
 
-def _render(fields: Mapping[str, Any], budget: Budget) -> str:
-    """Return the text of a recipe with these steps."""
-    passes = sum(budget) * fields["batch_tokens"] / fields["text_tokens"]
-    return _template().render(**fields, budget=budget, passes=f"{passes:,.1f}")
+def choose_vocab_size(scan: FolderScan, *, lowercase: bool) -> tuple[int, int]:
+    """Return `vocab_size` and `limit_alphabet` that the texts reach: the learner fails otherwise.
+
+    Each repeated word can become a piece, so there are at least as many pieces as such words.
+    """
+    counts = count_words(scan.sample.split("\n"), lowercase=lowercase)
+    fits = pc.less_equal(pc.utf8_length(counts["word"]), MAX_TRAINING_CHARACTERS)
+    repeated = counts.filter(pc.and_(fits, pc.greater_equal(counts["count"], 2)))
+    words: list[str] = repeated["word"].to_pylist()
+    letters = min(len(set().union(*words)), _MAX_ALPHABET)
+    inner = min(len({letter for word in words for letter in word[1:]}), letters)
+    size = next(size for limit, size in _VOCAB_SIZES if scan.text_bytes < limit)
+    pieces = min(size, sum(len(word) > 1 for word in words))
+    return len(FIXED_TOKENS) + letters + inner + pieces, max(_MIN_ALPHABET, letters)
 
 
-def _measure_budget(fields: Mapping[str, Any], *, minutes: float) -> Budget:
+def held_out_fraction(scan: FolderScan) -> float:
+    """Return a fraction that holds out enough documents and text to evaluate a model."""
+    fraction = max(_HELD_OUT_DOCUMENTS / scan.documents, _HELD_OUT_BYTES / scan.text_bytes)
+    return min(max(math.ceil(100 * fraction) / 100, _MIN_HELD_OUT), _MAX_HELD_OUT)
+
+
+def _measure_budget(recipe: Mapping[str, Any], *, minutes: float) -> list[int]:
     """Return the number of steps of each phase that take `minutes` on this machine."""
     from model.pretraining.speed import measure_step_seconds  # loads torch
 
-    phases = parse_yaml(_render(fields, Budget(1, 1)), where="proposed recipe").value["pretrain"]
-    config = PretrainConfig.model_validate(phases["short"])
-    shares = {_SHORT_LENGTH: _SHORT_RATIO, _LONG_LENGTH: 1 - _SHORT_RATIO}
-    steps = []
-    for length, share in shares.items():
-        seconds = measure_step_seconds(
-            config,
-            vocab_size=fields["vocab_size"],
-            seq_length=length,
-            seconds=_MEASURED_SECONDS,
+    config = PretrainConfig.model_validate(recipe["pretrain"]["short"])
+    vocab_size = recipe["build_vocabulary"]["vocab_size"]
+    seconds = {
+        length: measure_step_seconds(
+            config, vocab_size=vocab_size, seq_length=length, seconds=_MEASURED_SECONDS
         )
-        steps.append(max(1, round(60 * minutes * share / seconds)))
-    return Budget(*steps)
+        for length in _PHASES
+    }
+    return [
+        max(1, round(60 * minutes * share / seconds[length])) for length, share in _PHASES.items()
+    ]
 
 
-def write_recipe(proposal: Proposal, path: Path) -> bool:
-    """Write a recipe. Return False if the file has the same content already.
-
-    Raises:
-        ConfigError: The file has other content.
-    """
-    try:
-        create_file(path, proposal.text.encode())
-    except FileExistsError as error:
-        if path.is_file() and path.read_bytes() == proposal.text.encode():
-            return False
-        raise ConfigError(
-            f"{path}: exists and differs from the generated recipe. Run it with `bertloom run "
-            f"{path}`, pass --recipe FILE, or delete it"
-        ) from error
-    return True
-
-
-def _held_out_fraction(scan: FolderScan) -> float:
-    documents = sum(group.documents for group in scan.groups)
-    if documents >= 2_000:
-        return 0.01
-    return 0.1 if 0 < documents < 200 else 0.05
-
-
-def _source(group: FileGroup, language: str) -> dict[str, object]:
-    source = {"kind": group.kind, **group.fields}
-    return source if group.kind == "wikipedia" else {**source, "language": language}
+def _add_language(source: Mapping[str, Any], language: str) -> dict[str, Any]:
+    """Return a source with the language of its texts. A dump names its own."""
+    needs_language = language and source["kind"] != "wikipedia"
+    return {**source, "language": language} if needs_language else {**source}
 
 
 def _template() -> jinja2.Template:

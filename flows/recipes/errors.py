@@ -16,6 +16,11 @@ from schemas.field_names import field_name
 from schemas.redaction import redact
 
 MAX_PROBLEMS = 100
+_OTHER_NAMES = {"sep": "delimiter", "separator": "delimiter", "lr": "learning_rate",
+                "epochs": "num_epochs", "num_train_epochs": "num_epochs",
+                "max_length": "max_seq_length"}  # fmt: skip
+"""Fields by the names that other tools give them."""
+
 _FIELD_AND_MESSAGE = re.compile(r"([a-z0-9_.-]+): (.*)", re.DOTALL)
 
 
@@ -120,7 +125,8 @@ def _problems(item: Any, model: type[BaseModel]) -> Iterator[Problem]:
     elif kind == "union_tag_not_found":
         yield Problem("field is missing", f"{field}.kind")
     elif kind == "extra_forbidden":
-        meant = closest(item["loc"][-1], siblings)
+        other = _OTHER_NAMES.get(str(item["loc"][-1]))
+        meant = other if other in siblings else closest(item["loc"][-1], siblings)
         advice = "" if meant else f". Choose from {', '.join(siblings)}"
         yield Problem(f"unknown field{advice}", field, suggestion=meant)
     else:

@@ -54,7 +54,7 @@ _PATH_OR_STEP = re.compile(
 
 _PATH = re.compile(
     rf"store|{_PATH_OR_STEP.pattern}"
-    rf"|build_examples/[^/]+/(data_dir|evidence_dir)|({_LIST_OF_PATHS.pattern})/\d+"
+    rf"|build_examples/[^/]+/data_dir|({_LIST_OF_PATHS.pattern})/\d+"
 )
 """Fields with a path."""
 

@@ -2,5 +2,5 @@
 
 `page` writes it. Each section has a template in `templates/` and is read from manifests and records
 as plain data: `steps`, `corpus`, `records` (text samples, dropped records, lengths), `curves`,
-`results`, `lineage`. `plots` draws charts, and `figures` keeps drawn charts in the store.
+`results`. `plots` draws charts, and `figures` keeps drawn charts in the store.
 """

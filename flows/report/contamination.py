@@ -21,6 +21,7 @@ _PASSAGE_HEADER = ("example", "field", "words", "in document", "at word", "passa
 class Contamination(NamedTuple):
     """The section about evaluation texts in the corpus."""
 
+    artifact_id: str
     summary: str
     fields: TextTable
     splits: TextTable
@@ -45,6 +46,7 @@ def read_contamination(store: ArtifactStore, steps: Steps) -> Contamination | No
     except StoreError as error:
         problem = f"{PASSAGES_FILE} cannot be read: {error}"
     return Contamination(
+        artifact_id=built.id,
         summary=(
             f"{counters['texts-contaminated']:,} of {counters['texts-in']:,} texts are in "
             f"{counters['documents-matched']:,} of {counters.get('documents-kept', 0):,} "

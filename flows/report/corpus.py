@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import NamedTuple
 
 from flows.record_counts import RecordCounts, list_sources, record_counts
-from flows.report.figure_cache import Figure, cached_figure
+from flows.report.figures import Figure, try_draw
 from flows.report.length_histograms import instance_figure, token_figure
 from flows.report.run_steps import Steps
 from flows.store.artifacts import ArtifactStore
@@ -50,8 +49,8 @@ class Corpus(NamedTuple):
     counters: Mapping[str, int]
     """Counters of the documents, and of tokens by source."""
 
-    record_counts: Sequence[tuple[str, RecordCounts]]
-    """Counts with the label of their step."""
+    record_counts: Sequence[tuple[str, RecordCounts, str]]
+    """Counts with the label of their step and the id of its artifact."""
 
     templates: Sequence[UnknownTemplates]
     dropped_text: Sequence[DroppedText]
@@ -80,15 +79,15 @@ def read_corpus(store: ArtifactStore, steps: Steps) -> Corpus | None:
     figures = {}
     if tokens is not None:
         counters |= {k: n for k, n in tokens.counters.items() if k.partition("@")[0] == "tokens"}
-        draw = partial(token_figure, store, tokens)
-        figures["Documents and sentences"] = cached_figure(store, "tokens", [tokens], draw)
+        figures["Documents and sentences"] = try_draw(lambda: token_figure(store, tokens))
     if instances := steps.of_type("instances"):
-        draw = partial(instance_figure, store, instances)
-        figures["Instances"] = cached_figure(store, "instances", instances, draw)
+        figures["Instances"] = try_draw(lambda: instance_figure(store, instances))
     return Corpus(
         counters=counters,
         record_counts=[
-            (step.label, counts) for step in built for counts in record_counts(step.counters)
+            (step.label, counts, step.id)
+            for step in built
+            for counts in record_counts(step.counters)
         ],
         templates=unknown_templates(documents.counters) if documents else [],
         dropped_text=dropped_text(documents.counters) if documents else [],

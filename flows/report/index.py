@@ -1,41 +1,34 @@
-"""`reports/index.html`: every run of a store on one page, newest first.
+"""`reports/index.html`: the newest runs of a store on one page.
 
-Each run writes the page when it ends, by compare-and-swap with the page that it read before the
-records: of two runs that end at the same time, the later writer has read both. Rows of finished
-runs are cached in `reports/index.json`, so that only records of later runs are read.
+Each run writes the page when it ends, from the records of all runs. Of two runs that end at the
+same time, the page can lack one until the next run ends or `bertloom report --index` is called.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from typing import NamedTuple
 
-from pydantic import BaseModel, ConfigDict
-
-from flows.report.page import INDEX_PAGE, render
+from flows.report.headline import find_headline
+from flows.report.rendering import INDEX_PAGE, render
 from flows.report.results import read_tables
-from flows.report.run_steps import Steps, read_steps, run_seconds
-from flows.report.run_summary import find_headline
+from flows.report.run_steps import Steps, run_seconds
 from flows.store.artifacts import ArtifactStore
-from flows.store.runs import RunRecord, list_runs, report_path, run_ids
-from schemas.errors import StoreError
-from schemas.json_files import dump_json, load_json
+from flows.store.runs import RunRecord, list_runs, report_path, run_ids, write_run
+from schemas.errors import ArtifactCorruptError, StoreError
 from schemas.redaction import redact
 
-_CACHE = "reports/index.json"
-_MAX_TRIES = 20
+_MAX_RUNS = 200
 _MAX_CHARACTERS = 400
 """Maximum length of an error."""
 
 
-class RunRow(BaseModel):
+class RunRow(NamedTuple):
     """A run as the index shows it."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     run_id: str
-    recipe: str = "?"
     state: str
-    engine: str
+    recipe: str = "?"
+    engine: str = ""
     started: str = ""
     seconds: float | None = None
     planned: int = 0
@@ -51,92 +44,54 @@ class RunRow(BaseModel):
 
     has_page: bool = False
 
-    @property
-    def is_final(self) -> bool:
-        """True if the record is final. An interrupted run may still write its record."""
-        return self.state in ("completed", "failed", "crashed")
+
+def write_index(store: ArtifactStore) -> str:
+    """Write the page of the newest runs, and return its URL."""
+    rows = read_rows(store, max_runs=_MAX_RUNS)
+    older = len(run_ids(store)) - len(rows)
+    page = render("index.html.j2", runs=rows, older=older, store=store.root)
+    store.backend.replace(INDEX_PAGE, page.encode())
+    return store.url(INDEX_PAGE)
 
 
-def write_index(store: ArtifactStore, *, refresh: Collection[str] = ()) -> str:
-    """Write the index of all runs.
-
-    Args:
-        store: Store of the runs.
-        refresh: Ids of finished runs to read again.
-
-    Returns:
-        URL of the page.
-
-    Raises:
-        StoreError: Other runs replace the page faster than it can be written.
-    """
-    for _ in range(_MAX_TRIES):
-        before = store.backend.read_if_exists(INDEX_PAGE)
-        rows = read_rows(store, refresh=refresh)
-        final = {row.run_id: row.model_dump(mode="json") for row in rows if row.is_final}
-        store.backend.replace(_CACHE, dump_json({"rows": final}))
-        page = render("index.html.j2", runs=rows, store=store.root).encode()
-        if page == before or store.backend.compare_and_swap(INDEX_PAGE, page, expected=before):
-            return store.url(INDEX_PAGE)
-    raise StoreError(
-        f"{store.url(INDEX_PAGE)}: other runs replaced the page {_MAX_TRIES} times. "
-        "Run `bertloom report --index`."
-    )
-
-
-def read_rows(store: ArtifactStore, *, refresh: Collection[str] = ()) -> list[RunRow]:
-    """Return a row for every run with a record, newest first."""
-    ids = run_ids(store)
-    cached = {run_id: row for run_id, row in _read_cache(store).items() if run_id not in refresh}
-    others = [run_id for run_id in ids if run_id not in cached]
-    read = {
-        run_id: _read_row(store, record)
-        if isinstance(record, RunRecord)
-        else RunRow(run_id=run_id, state="corrupt", engine="", failures=(str(record),))
-        for run_id, record in (list_runs(store, others) if others else {}).items()
-    }
+def read_rows(store: ArtifactStore, *, max_runs: int | None = None) -> list[RunRow]:
+    """Return a row for every run with a record, or the newest ones, newest first."""
+    newest = run_ids(store)[::-1][:max_runs]
     pages = set(store.backend.names("runs"))
     return [
-        row.model_copy(update={"has_page": report_path(run_id) in pages})
-        for run_id in reversed(ids)
-        for row in [(cached | read)[run_id]]
+        _make_row(run_id, record)._replace(has_page=report_path(run_id) in pages)
+        for run_id, record in list_runs(store, newest).items()
     ]
 
 
-def _read_cache(store: ArtifactStore) -> dict[str, RunRow]:
-    """Return the rows of finished runs; none if the file is missing, damaged or of other fields."""
-    stored = store.backend.read_if_exists(_CACHE)
-    try:
-        rows = load_json(stored)["rows"] if stored else {}
-        return {run_id: RunRow.model_validate(row) for run_id, row in rows.items()}
-    except ValueError:
-        return {}
-
-
-def _read_row(store: ArtifactStore, record: RunRecord) -> RunRow:
-    steps = read_steps(store, record)
+def _make_row(run_id: str, record: RunRecord | ArtifactCorruptError) -> RunRow:
+    if not isinstance(record, RunRecord):
+        return RunRow(run_id, "corrupt", failures=(_shorten(str(record)),))
     failures = (f"{label}: {text}" if label else text for label, text in record.failures.items())
+    cached = sum(step.was_cached for step in record.steps)
     return RunRow(
-        run_id=record.run_id,
-        recipe=record.recipe_name,
+        run_id=run_id,
         state=record.state,
+        recipe=record.recipe_name,
         engine=record.engine,
         started=record.started,
         seconds=run_seconds(record),
         planned=len(record.planned),
-        built=steps.states["built"],
-        cached=steps.states["cached"],
-        result=_find_result(store, steps),
+        built=len(record.steps) - cached,
+        cached=cached,
+        result=record.headline,
         failures=tuple(_shorten(redact(text)) for text in failures),
     )
 
 
-def _find_result(store: ArtifactStore, steps: Steps) -> str:
+def write_headline(store: ArtifactStore, record: RunRecord, steps: Steps) -> None:
+    """Write the headline of a run into its record, from which the index takes it."""
     tables = steps.last_of_type("tables")
     try:
-        return find_headline(steps, read_tables(store, tables.manifest) if tables else None)
+        headline = find_headline(steps, read_tables(store, tables.manifest) if tables else None)
     except StoreError as error:
-        return _shorten(str(error))
+        headline = _shorten(str(error))
+    write_run(store, record.model_copy(update={"headline": headline}))
 
 
 def _shorten(text: str) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import bisect
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from flows.plots import COLORS, SERIES, figure_svg, format_ticks, new_figure, plot_style
-from flows.report.figure_cache import Figure, Panel
+from flows.plots import Axis, Chart, linear_axis, log_axis
+from flows.report.figures import Figure, Panel
 from flows.report.records import read_lengths
 from flows.report.run_steps import Built
 from flows.store.artifacts import ArtifactStore
@@ -23,8 +24,7 @@ _TITLES = {
 }
 
 
-@plot_style()
-def token_figure(store: ArtifactStore, tokens: Built, *, name: str) -> Figure:
+def token_figure(store: ArtifactStore, tokens: Built) -> Figure:
     """Draw document length in tokens, sentences per document and tokens per sentence.
 
     Raises:
@@ -32,22 +32,21 @@ def token_figure(store: ArtifactStore, tokens: Built, *, name: str) -> Figure:
     """
     lengths = read_lengths(store, tokens)
     panels = [
-        _histogram(title, lengths[key], name=f"{name}-{key}", is_log=key != "words")
+        _histogram(title, lengths[key], is_log=key != "words")
         for key, title in _TITLES.items()
         if lengths[key]["records"]
     ]
     return Figure(panels=tuple(panels))
 
 
-@plot_style()
-def instance_figure(store: ArtifactStore, instances: Sequence[Built], *, name: str) -> Figure:
+def instance_figure(store: ArtifactStore, instances: Sequence[Built]) -> Figure:
     """Draw tokens per instance, one panel for each artifact of instances.
 
     Raises:
         ArtifactCorruptError: The record of the lengths is missing or damaged.
     """
     panels = []
-    for number, built in enumerate(instances):
+    for built in instances:
         lengths = read_lengths(store, built)
         if not lengths["instances"]["records"]:
             continue
@@ -58,7 +57,6 @@ def instance_figure(store: ArtifactStore, instances: Sequence[Built], *, name: s
         panel = _histogram(
             f"Tokens per instance, {built.name}",
             lengths["instances"],
-            name=f"{name}-{number}",
             max_seq_length=built.statistics["max_seq_length"],
             note=note,
         )
@@ -70,7 +68,6 @@ def _histogram(
     title: str,
     lengths: dict[str, Any],
     *,
-    name: str,
     is_log: bool = False,
     max_seq_length: int = 0,
     note: str = "",
@@ -84,27 +81,29 @@ def _histogram(
     )
     if edges[-1] < lengths["longest"]:
         summary += f" The last bar has everything above {edges[-1]:,.0f}."
-    figure, axes = new_figure()
-    percentages, _, _ = axes.hist(
-        [min(max(length, edges[0]), edges[-1]) for length in counts],
-        bins=edges,
-        weights=[100 * count / lengths["records"] for count in counts.values()],
-        rwidth=0.92,
-        color=SERIES[0],
-        log=bool(max_seq_length),  # most instances are full: a linear axis would hide the others
-    )
-    axes.set_ylabel("% of all")
-    if is_log:
-        axes.set_xscale("log")
-        format_ticks(axes.xaxis)
-    if max_seq_length:
-        format_ticks(axes.yaxis)
-        axes.set_ylim(min(0.1, min(filter(None, percentages)) / 2), 160)
-        axes.set_ylabel("% of all (log)")
-    axes.set_xlim(edges[0], edges[-1])
-    axes.axvline(lengths["median"], color=COLORS["ink"], linestyle=(0, (4, 3)))
-    svg = figure_svg(figure, name=name, title=title)
-    return Panel(name, title, svg, summary + note)
+    shares = _shares(counts, edges)
+    y = linear_axis(0.0, 1.05 * max(shares), "% of all")
+    if max_seq_length:  # most instances are full: a linear axis would hide the others
+        y = log_axis(min(0.1, min(filter(None, shares)) / 2), 160.0, "% of all (log)")
+    x: Axis = (log_axis if is_log else linear_axis)(edges[0], edges[-1])
+    chart = Chart(title, x=x, y=y)
+    bars = zip(edges, edges[1:], shares, strict=False)
+    chart.bars([bar for bar in bars if bar[2]], "series-1")
+    chart.vertical(lengths["median"], "ink")
+    return Panel(title, chart.svg(), summary + note)
+
+
+def _shares(counts: Mapping[int, int], edges: Sequence[int]) -> list[float]:
+    """Return the percentage of records between each edge and the next one, which the last includes.
+
+    Longer and shorter records are in the last and the first bar.
+    """
+    numbers = [0] * (len(edges) - 1)
+    for length, count in counts.items():
+        bar = bisect.bisect_right(edges, length) - 1
+        numbers[min(max(bar, 0), len(numbers) - 1)] += count
+    total = sum(numbers)
+    return [100 * number / total for number in numbers]
 
 
 def _edges(

@@ -3,32 +3,25 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
 
-from flows.plots import SERIES, figure_svg, new_figure, plot_style, shorten_name
-from flows.report.figure_cache import Figure, Key, Panel
+from flows.plots import NUM_SERIES, Axis, Chart, linear_axis, row_axis
+from flows.report.figures import Figure, Key, Panel
 from flows.report.task_results import TaskResult
-from model.monitoring.palette import INK
-from model.tables.charts import Chart
-from model.tables.results import ResultRow, task_label
+from model.tables.charts import PAPER_MODEL, ChartPanel, spread, widen
+from model.tables.charts import Chart as Sweep
+from model.tables.results import DEV, ResultRow, task_label
 from model.tasks.reduced_data import cut_notes, marked
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as MplFigure
-
 _AXIS_HEIGHT = 34.0  # pixels
+_SPREAD = 0.4
+"""Distance of the first and the last dot of a row, in rows: equal scores would hide each other."""
 
 
-def _new_rows(names: Sequence[str], *, row_height: float) -> tuple[MplFigure, Axes]:
+def _new_rows(title: str, names: Sequence[str], scores: Axis, *, row_height: float) -> Chart:
     """Return a chart with a row for each name; heights are in pixels."""
-    from model.tables.pictures import use_rows
-
-    figure, axes = new_figure(height=_AXIS_HEIGHT + row_height * len(names))
-    use_rows(axes, [shorten_name(name) for name in names])
-    axes.xaxis.grid(visible=True)
-    return figure, axes
+    height = _AXIS_HEIGHT + row_height * len(names)
+    return Chart(title, x=scores, y=row_axis(names), height=height, has_rows=True)
 
 
 def _legend(keys: Mapping[Key, bool]) -> tuple[Key, ...]:
@@ -36,54 +29,48 @@ def _legend(keys: Mapping[Key, bool]) -> tuple[Key, ...]:
     return tuple(key for key, is_drawn in keys.items() if is_drawn)
 
 
-@plot_style()
-def overview_figure(results: Sequence[TaskResult], *, name: str) -> Figure:
+def overview_figure(results: Sequence[TaskResult]) -> Figure:
     """Draw one panel with a row for each task: pretrained, from scratch, and majority class."""
-    from model.tables.pictures import MAJORITY_STYLE, spread
-
     firsts = [result.rows[0] for result in results]
-    figure, axes = _new_rows([row.title or row.task for row in firsts], row_height=26)
-    low = 0.0
-    for position, result in enumerate(results):
-        if result.majority is not None:
-            ends = (position - 0.36, position + 0.36)
-            axes.vlines(100 * result.majority, *ends, **MAJORITY_STYLE)
-        for row, color, offset in ((result.scratch, 1, 0.15), (result.pretrained, 0, -0.15)):
-            if row is not None and row.shown is not None:
-                mean, sd, y = 100 * row.shown, 100 * (row.sd or 0.0), position + offset
-                start, end = spread(mean, sd)
-                axes.hlines(y, start, end, color=SERIES[color])
-                axes.plot(mean, y, "o", color=SERIES[color], clip_on=False)
-                low = min(low, start)
-    axes.set_xlim(low, 100)
     data = ", ".join(dict.fromkeys(row.data for row in firsts if row.data))
     title = f"{task_label('Mean on dev', data)}, with its standard deviation"
+    means = [
+        (100 * row.shown, 100 * (row.sd or 0.0), color, position + offset)
+        for position, result in enumerate(results)
+        for row, color, offset in (
+            (result.scratch, "series-2", 0.15),
+            (result.pretrained, "series-1", -0.15),
+        )
+        if row is not None and row.shown is not None
+    ]
+    low = min([0.0, *(spread(mean, sd)[0] for mean, sd, _, _ in means)])
+    names = [row.title or row.task for row in firsts]
+    chart = _new_rows(title, names, linear_axis(low, 100), row_height=26)
+    for position, result in enumerate(results):
+        if result.majority is not None:
+            _draw_majority(chart, result.majority, position, half_height=0.36)
+    for mean, sd, color, y in means:
+        start, end = spread(mean, sd)
+        chart.segment((start, y), (end, y), color)
+        chart.dots([(mean, y)], color)
     keys = {
         Key("dot series-1", "pretrained"): any(result.pretrained for result in results),
         Key("dot series-2", "from scratch"): any(result.scratch for result in results),
         Key("dashed", "majority class"): any(result.majority is not None for result in results),
     }
     notes = cut_notes((row.entry, row.cut) for result in results for row in result.rows)
-    panel = Panel(name, title, figure_svg(figure, name=name, title=title))
-    return Figure(panels=(panel,), legend=_legend(keys), note=" ".join(notes))
+    return Figure((Panel(title, chart.svg()),), _legend(keys), " ".join(notes))
 
 
-@plot_style()
-def restarts_figure(rows: Sequence[ResultRow], *, name: str) -> Figure:
+def _draw_majority(chart: Chart, score: float, y: float, *, half_height: float) -> None:
+    ends = (100 * score, y - half_height), (100 * score, y + half_height)
+    chart.segment(*ends, "muted", is_dashed=True)
+
+
+def restarts_figure(rows: Sequence[ResultRow]) -> Figure:
     """Draw a panel for each task with a dot for each restart."""
-    from model.tables.pictures import PAPER_MODEL, draw_marks, widen
-
-    panels = []
-    for number, (_, group) in enumerate(itertools.groupby(rows, key=lambda row: row.task)):
-        entries = list(group)
-        figure, axes = _new_rows([marked(row.entry, row.cut) for row in entries], row_height=30)
-        for y, row in enumerate(entries):
-            draw_marks(axes, row, y, color=SERIES[0])
-            if len(row.runs) > 1 and row.mean is not None:
-                axes.vlines(100 * row.mean, y - 0.34, y + 0.34, color=INK)
-        axes.set_xlim(*widen(*axes.get_xlim()))
-        panel_name, title = f"{name}-{number}", f"{entries[0].name}: {entries[0].metric}"
-        panels.append(Panel(panel_name, title, figure_svg(figure, name=panel_name, title=title)))
+    groups = (list(group) for _, group in itertools.groupby(rows, key=lambda row: row.task))
+    panels = tuple(_restarts_panel(entries) for entries in groups)
     keys = {
         Key("dot series-1", "one restart"): any(row.runs for row in rows),
         Key("tick", "their mean"): any(len(row.runs) > 1 for row in rows),
@@ -92,26 +79,91 @@ def restarts_figure(rows: Sequence[ResultRow], *, name: str) -> Figure:
         Key("diamond", "the paper's BERT_BASE"): any(PAPER_MODEL in row.paper for row in rows),
     }
     notes = ["Metrics on dev, times 100.", *cut_notes((row.entry, row.cut) for row in rows)]
-    return Figure(panels=tuple(panels), legend=_legend(keys), note=" ".join(notes))
+    return Figure(panels, _legend(keys), " ".join(notes))
 
 
-@plot_style()
-def sweep_figure(chart: Chart, *, name: str) -> Figure:
+def _restarts_panel(entries: Sequence[ResultRow]) -> Panel:
+    title = f"{entries[0].name}: {entries[0].metric}"
+    values = [value for row in entries for value in _row_values(row)]
+    low, high = widen(min(values, default=0.0), max(values, default=0.0))
+    names = [marked(row.entry, row.cut) for row in entries]
+    chart = _new_rows(title, names, linear_axis(low, high), row_height=30)
+    for y, row in enumerate(entries):
+        if row.majority is not None:
+            _draw_majority(chart, row.majority, y, half_height=0.5)
+        last = len(row.runs) - 1
+        offsets = (_SPREAD * (number - last / 2) / max(last, 1) for number in range(last + 1))
+        points = zip((100 * run for run in row.runs), offsets, strict=True)
+        chart.dots([(score, y + offset) for score, offset in points], "series-1")
+        if row.ensemble is not None:
+            chart.triangle((100 * row.ensemble, y), "series-2")
+        if PAPER_MODEL in row.paper:
+            chart.diamond((row.paper[PAPER_MODEL], y), is_filled=row.paper_split == DEV)
+        if last > 0 and row.mean is not None:
+            chart.segment((100 * row.mean, y - 0.34), (100 * row.mean, y + 0.34), "ink")
+    return Panel(title, chart.svg())
+
+
+def _row_values(row: ResultRow) -> Iterable[float]:
+    """Return every number of a row that is drawn, times 100."""
+    scores = [*row.runs, row.majority, row.ensemble]
+    yield from (100 * score for score in scores if score is not None)
+    if PAPER_MODEL in row.paper:
+        yield row.paper[PAPER_MODEL]
+
+
+def sweep_figure(sweep: Sweep) -> Figure:
     """Draw a panel for each task: scores over steps of pretraining, or over model sizes."""
-    from model.tables.pictures import draw_panel
-
-    panels = []
-    for number, panel in enumerate(chart.panels):
-        figure, axes = _new_rows(chart.names, row_height=26) if chart.names else new_figure()
-        draw_panel(axes, chart, panel)
-        panel_name, title = f"{name}-{number}", f"{chart.title}, {panel.title}"
-        svg = figure_svg(figure, name=panel_name, title=title)
-        panels.append(Panel(panel_name, panel.title, svg, "" if chart.names else chart.label))
-    lines = dict.fromkeys(line for panel in chart.panels for line in panel.lines)
+    draw = _sizes_panel if sweep.names else _steps_panel
+    panels = tuple(draw(sweep, panel) for panel in sweep.panels)
+    lines = dict.fromkeys(line for panel in sweep.panels for line in panel.lines)
     keys = {
-        Key(f"line series-{number % len(SERIES) + 1}", label): label != ""
-        for number, label in enumerate(lines)
+        Key(f"line {_series(number)}", label): label != "" for number, label in enumerate(lines)
     }
-    keys[Key("diamond", "the paper's")] = any(panel.paper for panel in chart.panels)
+    keys[Key("diamond", "the paper's")] = any(panel.paper for panel in sweep.panels)
     note = "On dev, times 100: mean over the restarts, and one standard deviation either way."
-    return Figure(panels=tuple(panels), legend=_legend(keys), note=note)
+    return Figure(panels, _legend(keys), note)
+
+
+def _series(number: int) -> str:
+    return f"series-{number % NUM_SERIES + 1}"
+
+
+def _spreads(panel: ChartPanel) -> list[float]:
+    """Return the ends of one standard deviation either way of every mean."""
+    points = itertools.chain.from_iterable(panel.lines.values())
+    return [end for point in points for end in spread(point.mean, point.sd)]
+
+
+def _sizes_panel(sweep: Sweep, panel: ChartPanel) -> Panel:
+    """Draw a row for each model size, with scores to the right."""
+    values = [*_spreads(panel), *(score for _, score in panel.paper)]
+    scores = linear_axis(*widen(min(values), max(values)))
+    chart = _new_rows(f"{sweep.title}, {panel.title}", sweep.names, scores, row_height=26)
+    for number, points in enumerate(panel.lines.values()):
+        for point in points:
+            low, high = spread(point.mean, point.sd)
+            chart.segment((low, point.x), (high, point.x), _series(number))
+        means = [(point.mean, point.x) for point in points]
+        chart.line(means, _series(number))
+        chart.dots(means, _series(number))
+    for row, score in panel.paper:
+        chart.diamond((score, row))
+    return Panel(panel.title, chart.svg())
+
+
+def _steps_panel(sweep: Sweep, panel: ChartPanel) -> Panel:
+    """Draw scores over the steps of pretraining."""
+    values = _spreads(panel)
+    last = max(point.x for points in panel.lines.values() for point in points)
+    chart = Chart(
+        f"{sweep.title}, {panel.title}",
+        x=linear_axis(0.0, last),
+        y=linear_axis(*widen(min(values), max(values))),
+    )
+    for number, points in enumerate(panel.lines.values()):
+        chart.band([(p.x, *spread(p.mean, p.sd)) for p in points], _series(number))
+        means = [(point.x, point.mean) for point in points]
+        chart.line(means, _series(number))
+        chart.dots(means, _series(number))
+    return Panel(panel.title, chart.svg(), sweep.label)

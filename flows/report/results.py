@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from pydantic import ValidationError
 
-from flows.report.figure_cache import Figure, cached_figure
+from flows.report.figures import Figure
+from flows.report.number_sources import NO_SOURCES, NumberSources
 from flows.report.result_charts import overview_figure, restarts_figure, sweep_figure
 from flows.report.run_steps import Steps
-from flows.report.task_results import overview_table, task_results
+from flows.report.task_results import TaskResult, overview_table, task_results
 from flows.store.artifacts import ArtifactStore
 from model.tables.charts import chart_of
 from model.tables.document import JSON_FILE, Tables
+from model.tables.filled_tables import FilledTable
 from model.tables.render import (
     TextTable,
     comparisons_table,
@@ -32,6 +33,7 @@ from schemas.manifest import Manifest
 class TableView(NamedTuple):
     """A table of the paper with rows of the run, or a table of a sweep."""
 
+    filled: FilledTable
     rows: TextTable
     differences: TextTable | None
     """Comparison of the variants."""
@@ -62,8 +64,10 @@ class Results:
     figure: Figure | None = None
     """Every restart."""
 
-    links: Mapping[str, str] = field(default_factory=dict)
-    """Link to the evaluation of each reference in a table."""
+    tasks: Sequence[TaskResult] = ()
+    """Rows of the overview."""
+
+    sources: NumberSources = NO_SOURCES
 
 
 def read_results(store: ArtifactStore, steps: Steps) -> Results | None:
@@ -79,25 +83,15 @@ def read_results(store: ArtifactStore, steps: Steps) -> Results | None:
         tables = read_tables(store, built.manifest)
     except StoreError as error:
         return Results(problem=str(error))
-    return show_results(
-        tables,
-        figure=lambda kind, draw: cached_figure(store, kind, [built], draw),
-        links=_links(tables, steps),
-    )
+    return show_results(tables, sources=NumberSources.of_run(steps))
 
 
-def show_results(
-    tables: Tables,
-    *,
-    figure: Callable[[str, Callable[..., Figure]], Figure] = lambda kind, draw: draw(name=kind),
-    links: Mapping[str, str] | None = None,
-) -> Results:
+def show_results(tables: Tables, *, sources: NumberSources = NO_SOURCES) -> Results:
     """Return the tables and charts of a run.
 
     Args:
         tables: Tables of the run.
-        figure: Returns a figure by its kind and a function that draws it, such as from a cache.
-        links: Link to the evaluation of each reference in a table.
+        sources: Artifacts that the numbers come from.
     """
     rows, is_sweep = tables.main, any(table.axis for table in tables.tables)
     by_task = [] if is_sweep else task_results(tables)
@@ -108,18 +102,19 @@ def show_results(
     for table in tables.tables:
         if table.rows:
             chart = chart_of(table)
-            drawing = figure(table.key, partial(sweep_figure, chart)) if chart else None
+            drawing = sweep_figure(chart) if chart else None
             differences = variants_table(table) if table.comparisons else None
-            views.append(TableView(paper_table(table), differences, drawing))
+            views.append(TableView(table, paper_table(table), differences, drawing))
     return Results(
         tables=tables,
         overview=overview_table(by_task) if by_task else None,
-        overview_figure=figure("overview", partial(overview_figure, by_task)) if by_task else None,
+        overview_figure=overview_figure(by_task) if by_task else None,
         grids=grids,
         paper=views,
         is_sweep=is_sweep,
-        figure=figure("results", partial(restarts_figure, rows)) if rows else None,
-        links=links or {},
+        figure=restarts_figure(rows) if rows else None,
+        tasks=by_task,
+        sources=sources,
     )
 
 
@@ -138,16 +133,3 @@ def read_tables(store: ArtifactStore, manifest: Manifest) -> Tables:
             raise ArtifactCorruptError(
                 f"{artifact}: expected the fields of {JSON_FILE}: {wrong_fields(error)}"
             ) from error
-
-
-def _links(tables: Tables, steps: Steps) -> dict[str, str]:
-    anchors = {
-        built.name: f"#artifact-{built.manifest.artifact_id}"
-        for built in steps.of_type("evaluation")
-    }
-    return {
-        text: anchors[row.entry]
-        for row in tables.main
-        if row.reference and row.entry in anchors
-        for text in (row.reference, row.reference.partition(":")[0])
-    }

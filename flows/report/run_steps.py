@@ -80,6 +80,11 @@ class Built(NamedTuple):
         return self.label.partition(".")[2] or self.label
 
     @property
+    def id(self) -> str:
+        """Id of the artifact."""
+        return self.manifest.artifact_id
+
+    @property
     def counters(self) -> Mapping[str, int]:
         """Counters of the manifest."""
         return self.manifest.counters

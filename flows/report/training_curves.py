@@ -5,21 +5,19 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-import numpy as np
-
-from flows.plots import COLORS, figure_svg, format_tick, format_ticks, new_figure, plot_style
-from flows.report.figure_cache import Figure, Key, Panel
+from flows.plots import Axis, Chart, Point, format_tick, linear_axis, log_axis
+from flows.report.figures import Figure, Key, Panel
 from flows.report.run_steps import Built
 from flows.store.artifact import Artifact
 from flows.store.artifacts import ArtifactStore
+from model.monitoring.plots import PANELS
+from model.monitoring.plots import Panel as Curve
 from model.training.artifact_files import CURVES_FILE, TIMINGS_FILE
 
-if TYPE_CHECKING:
-    from model.monitoring.plots import Panel as CurvePanel
-
-Point = tuple[float, float]
+_UNITS = {r"$10^{-6}$": "10\u207b\u2076"}
+"""Units in plain text."""
 
 _MAX_POINTS = 400
 """Maximum number of points of a phase. More are averaged."""
@@ -51,30 +49,24 @@ class Phase(NamedTuple):
         return [(x, y) for x, y in points if math.isfinite(y)]
 
 
-@plot_style()
-def curve_figure(store: ArtifactStore, phases: Sequence[Built], *, name: str) -> Figure:
+def curve_figure(store: ArtifactStore, phases: Sequence[Built]) -> Figure:
     """Draw the curves of phases.
 
     Raises:
         ArtifactNotFoundError: An artifact has no curves.
         ArtifactCorruptError: A file is missing or damaged.
     """
-    from model.monitoring.plots import PANELS
-
     records = read_phases(store, phases)
-    panels = [
-        _draw(panel, records, name=f"{name}-{number}")
-        for number, panel in enumerate(PANELS)
-        if any(phase.points(panel.train) for phase in records)
-    ]
+    curves = [curve for curve in PANELS if any(phase.points(curve.train) for phase in records)]
+    panels = [_draw(curve, records) for curve in curves]
     note = "The horizontal axis counts updates of the weights"
     if any(phase.points(PANELS[0].train, axis="tokens") for phase in records):
-        panels.insert(1, _draw(PANELS[0], records, name=f"{name}-tokens", axis="tokens"))
+        panels.insert(1, _draw(PANELS[0], records, axis="tokens"))
         note += ", and tokens in panels with that title"
     if len(records) > 1:
         order = ", then ".join(phase.name for phase in records)
         note += f". Dashed lines separate the phases: {order}"
-    return Figure(panels=tuple(panels), legend=_LEGEND, note=f"{note}.")
+    return Figure(tuple(panels), _LEGEND, f"{note}.")
 
 
 def read_phases(store: ArtifactStore, phases: Sequence[Built]) -> list[Phase]:
@@ -102,38 +94,61 @@ def _read_lines(artifact: Artifact, path: str) -> list[dict[str, Any]]:
         return [json.loads(line) for line in source]
 
 
-def _draw(curve: CurvePanel, phases: Sequence[Phase], *, name: str, axis: str = "step") -> Panel:
-    from model.monitoring.plots import plot_panel
-
-    figure, axes = new_figure()
-    ends: dict[str, str] = {}
-    for phase in phases:
-        points = {
-            "training": average_points(phase.points(curve.train, axis=axis, factor=curve.factor)),
-            "held-out": phase.points(curve.held_out, axis=axis, factor=curve.factor),
-        }
-        training, held_out = (np.array(some).reshape(-1, 2).T for some in points.values())
-        plot_panel(
-            axes,
-            curve._replace(is_smoothed=False),
-            training=(training[0], training[1]),
-            held_out=(held_out[0], held_out[1]),
-        )
-        unit = " %" if curve.unit == "%" else ""
-        ends |= {
-            key: f"{key} {_value_text(some[-1][1])}{unit}" for key, some in points.items() if some
-        }
-        if phase is not phases[0]:
-            axes.axvline(phase.start[axis], color=COLORS["muted"], linestyle=(0, (4, 3)))
-    format_ticks(axes.yaxis)
-    axes.set_xlim(0, 1.02 * phases[-1].end[axis])
-    note = f"At the end: {', '.join(ends.values())}." if curve.held_out else ""
+def _draw(curve: Curve, phases: Sequence[Phase], *, axis: str = "step") -> Panel:
+    training, held_out = (
+        [reduce(phase.points(field, axis=axis, factor=curve.factor)) for phase in phases]
+        for field, reduce in ((curve.train, average_points), (curve.held_out, list))
+    )
+    title = f"{curve.title} over tokens" if axis == "tokens" else curve.title
+    values = [y for points in (*training, *held_out) for _, y in points]
+    end = phases[-1].end[axis]
+    chart = Chart(title, x=linear_axis(0.0, 1.02 * end), y=_value_axis(curve, values))
     if curve.chance is not None:
-        note += f" Dotted: a random guess, {curve.chance:g} %."
-    title = curve.title
-    if axis == "tokens":
-        title, note = f"{title} over tokens", f"{phases[-1].end[axis]:,.0f} tokens seen. {note}"
-    return Panel(name, title, figure_svg(figure, name=name, title=title), note.strip())
+        chart.horizontal(curve.chance, "muted")
+    for phase in phases[1:]:
+        chart.vertical(phase.start[axis], "muted")
+    for points in training:
+        chart.line(points, "series-1")
+    for points in held_out:
+        chart.line(points, "series-2", width=1.0)
+        chart.dots(points, "series-2", radius=2.2)
+    return Panel(title, chart.svg(), _note(curve, training, held_out, end=end, axis=axis))
+
+
+def _value_axis(curve: Curve, values: Sequence[float]) -> Axis:
+    """Return the axis of values, which are finite; a logarithmic one shows only those above 0."""
+    unit = _UNITS.get(curve.unit, curve.unit)
+    shown = [*values, *([curve.chance] if curve.chance is not None else [])]
+    if curve.is_log and min(shown) > 0:
+        return log_axis(0.9 * min(shown), 1.1 * max(shown), unit)
+    margin = 0.05 * (max(shown) - min(shown))
+    low = min(0.0, min(shown)) if curve.starts_at_zero else min(shown) - margin
+    return linear_axis(low, max(shown) + margin, unit)
+
+
+def _note(
+    curve: Curve,
+    training: Sequence[Sequence[Point]],
+    held_out: Sequence[Sequence[Point]],
+    *,
+    end: float,
+    axis: str,
+) -> str:
+    """Return the last values, and what the horizontal lines mean."""
+    notes = [f"{end:,.0f} tokens seen."] if axis == "tokens" else []
+    if curve.held_out:
+        unit = " %" if curve.unit == "%" else ""
+        lasts = {
+            name: points[-1][1]
+            for name, group in (("training", training), ("held-out", held_out))
+            for points in group
+            if points
+        }
+        ends = ", ".join(f"{name} {_value_text(value)}{unit}" for name, value in lasts.items())
+        notes.append(f"At the end: {ends}.")
+    if curve.chance is not None:
+        notes.append(f"Dashed: a random guess, {curve.chance:g} %.")
+    return " ".join(notes)
 
 
 def average_points(points: Sequence[Point]) -> list[Point]:

@@ -8,13 +8,15 @@
     RunFinished
 
 Whatever watches a run is a listener: console lines, run record, OpenLineage events, experiment
-trackers, cards, Prefect artifacts. A run calls its listeners in order, from the thread that
+trackers, Prefect artifacts. A run calls its listeners in order, from the thread that
 executes the step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import contextvars
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -137,3 +139,26 @@ class Listener(Protocol):
 
     def on_event(self, event: Event) -> None:
         """Handle an event. An error is logged and never fails the run."""
+
+
+_WATCHERS: contextvars.ContextVar[tuple[Listener, ...]] = contextvars.ContextVar(
+    "_WATCHERS", default=()
+)
+
+
+@contextlib.contextmanager
+def watch_runs(*listeners: Listener) -> Iterator[None]:
+    """Let listeners receive the events of the runs that are prepared in the block.
+
+    A flow prepares its run itself, from parameters, which listeners cannot be.
+    """
+    token = _WATCHERS.set((*_WATCHERS.get(), *listeners))
+    try:
+        yield
+    finally:
+        _WATCHERS.reset(token)
+
+
+def watchers() -> tuple[Listener, ...]:
+    """Return the listeners of the `watch_runs` blocks around the caller."""
+    return _WATCHERS.get()

@@ -15,7 +15,8 @@ from flows.run.graph import Step
 from flows.run.run import RETRY_DELAYS, Run, poll_delays
 from flows.run.step_execution import is_transient
 
-Submit = Callable[[Step], Future[Any]]
+Submit = Callable[[Step], Future[Any] | None]
+"""Executes a step: now, and returns None, or in another thread."""
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -28,7 +29,7 @@ def run_steps(run: Run, submit: Submit) -> None:
 
     Args:
         run: Run that has started.
-        submit: Executes a step, now or in another thread, and reports its failure to the run.
+        submit: Executes a step and reports its failure to the run.
     """
     pending, running, delays = dict(run.by_label), set[Future[Any]](), poll_delays()
     with _stop_on_error(run, running):
@@ -38,7 +39,8 @@ def run_steps(run: Run, submit: Submit) -> None:
             available = (step for step in ready if has_slot and run.claim(step))
             if (step := next(available, None)) is not None:
                 del pending[step.label]
-                running.add(submit(step))
+                if (future := submit(step)) is not None:
+                    running.add(future)
                 delays = poll_delays()
             elif running:
                 timeout = next(delays) if ready and has_slot else None
@@ -77,7 +79,7 @@ def local_executor(run: Run) -> Iterator[Submit]:
     where a signal interrupts them.
     """
 
-    def execute(step: Step) -> Future[Any]:
+    def execute(step: Step) -> None:
         for delay in (*RETRY_DELAYS, None):
             try:
                 run.execute(step)
@@ -87,9 +89,6 @@ def local_executor(run: Run) -> Iterator[Submit]:
                 run.fail(step, error, retry_delay=retry_delay)
             if retry_delay is None or run.stopping.wait(retry_delay):
                 break
-        done: Future[Any] = Future()
-        done.set_result(None)
-        return done
 
     if run.max_parallel == 1:
         yield execute

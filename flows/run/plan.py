@@ -104,7 +104,7 @@ class _Planner:
             return None, "no store yet"
         try:
             if (pointer := self._store.pointer(step.stage.name, key.cache_key)) is not None:
-                manifest = self._store.read_manifest(pointer.manifest)
+                manifest = self._store.manifest(pointer.manifest)
                 self._store.check_files(manifest)
                 return manifest, ""
         except (ArtifactNotFoundError, ArtifactCorruptError) as error:
@@ -134,7 +134,7 @@ class _Planner:
         if pointer is not None and self._store is not None:
             # A damaged manifest explains nothing; `bertloom verify` reports it.
             with contextlib.suppress(ArtifactNotFoundError, ArtifactCorruptError):
-                return [self._store.read_manifest(pointer.manifest)]
+                return [self._store.manifest(pointer.manifest)]
         return []
 
 

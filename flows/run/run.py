@@ -47,7 +47,7 @@ from flows.store.activity import ActiveRun
 from flows.store.artifacts import ArtifactStore
 from flows.store.leases import Lease, acquire_or_holder
 from flows.store.pointers import pointer_to
-from flows.store.runs import RunState
+from flows.store.runs import RunRecord, RunState
 from flows.store.verification import quarantine, verify
 from model.launch.launcher import stop_running_calls
 from model.launch.machines import MachineGroup, machines_scope
@@ -55,7 +55,7 @@ from pipelines.progress import progress_listener
 from pipelines.runners.job_context import Submission, SubmittedJob, job_name, submission_scope
 from pipelines.runners.local import close_pools
 from pipelines.runners.registry import get_runner
-from schemas.errors import ArtifactNotFoundError, RunnerError
+from schemas.errors import ArtifactNotFoundError, BertloomError, RunnerError
 from schemas.execution_configs import ExecutionConfig
 from schemas.manifest import Manifest
 from schemas.recipe import Recipe
@@ -108,8 +108,11 @@ class Run:
         engine: str = "local",
         planned: Sequence[PlannedStep] = (),
         machines: MachineGroup | None = None,
+        store: ArtifactStore | None = None,
     ) -> None:
         """Take a plan and listeners; nothing is written yet. See `flows.preparation.prepare_run`.
+
+        `store` is the store that the plan has read; None: it does not exist yet.
 
         Raises:
             UnknownStepError: `rebuild` names no step.
@@ -132,8 +135,13 @@ class Run:
         self.stopping = threading.Event()
         """Set when the run was asked to stop: no other step starts."""
 
-        self.is_started = False
-        self._machines = machines
+        self.record: RunRecord | None = None
+        """Record of the run as it was last written."""
+
+        self.has_report = False
+        """True as soon as the report of the run is written."""
+
+        self._machines, self._planned_store = machines, store
         self._keys: dict[str, StepKey] = {}
         self._planned_keys = {step.label: step.cache_key for step in planned}
         self._registration = contextlib.ExitStack()
@@ -145,13 +153,18 @@ class Run:
     @functools.cached_property
     def store(self) -> ArtifactStore:
         """Artifact store of the recipe, opened once per run."""
-        return get_store(self.recipe.store)
+        return self._planned_store or get_store(self.recipe.store)
 
     @functools.cached_property
     def _active(self) -> ActiveRun:
         return ActiveRun(
             self.store, self.run_id, log=lambda text: self.emit(RunMessage(self, text))
         )
+
+    @property
+    def newest_report(self) -> str:
+        """URL of the recipe's newest report, "" if this run did not write it."""
+        return self.store.url(f"reports/{self.recipe.name}.html") if self.has_report else ""
 
     def results(self) -> list[StepResult]:
         """Return the results of the finished steps, in the order of the recipe."""
@@ -169,7 +182,6 @@ class Run:
 
     def __enter__(self) -> Self:
         self._register()
-        self.is_started = True
         self.emit(RunStarted(self))
         return self
 
@@ -258,9 +270,12 @@ class Run:
 
         Between a claim and the execution, Prefect takes time to start a task.
         """
-        with contextlib.suppress(Exception):  # `execute` meets the same error, and reports it
+        try:
             return step.label in self.cached or self._find(step) is not None or self._acquire(step)
-        return True
+        except (OSError, BertloomError) as error:
+            # `execute` meets the same error, and reports it.
+            _LOGGER.debug("%s was not claimed: %r", step.label, error)
+            return True
 
     def execute(self, step: Step) -> StepResult:
         """Take a step's artifact from the store, or build it; wait while another run builds it.

@@ -81,6 +81,7 @@ class RunRecorder:
             jobs=tuple(self._jobs.values()),
         )
         write_run(run.store, record)
+        run.record = record
 
 
 def failure_text(error: BaseException) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import re
+import sys
 
 from schemas.errors import ConfigError
 from schemas.manifest import Manifest
@@ -23,7 +24,7 @@ def get_stage(name: str) -> Stage:
     if _NAME.fullmatch(name):
         for package in _PACKAGES:
             module = f"{package}.{name.replace('-', '_')}"
-            if importlib.util.find_spec(module) is not None:
+            if module in sys.modules or importlib.util.find_spec(module) is not None:
                 stage = getattr(importlib.import_module(module), "STAGE", None)
                 if isinstance(stage, Stage):
                     return stage

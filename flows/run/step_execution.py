@@ -24,7 +24,7 @@ from pipelines.progress import step_scope
 from pipelines.runners.code import code_digest
 from schemas.errors import BertloomError, LeaseLostError, NetworkError, RunnerError
 from schemas.execution_configs import ExecutionConfig
-from schemas.fingerprint import content_digest, logical_digest
+from schemas.fingerprint import content_digest
 from schemas.manifest import (
     InputRef,
     Manifest,
@@ -239,7 +239,6 @@ def _manifest(
         cache_key=key.cache_key,
         cache_key_inputs=key.spec,
         content_digest=content_digest(files),
-        rows_digest=logical_digest(files),
         artifact_path=attempt.location,
         files=(*files, *output.records),
         counters=dict(sorted(output.counters.items())),

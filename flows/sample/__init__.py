@@ -33,8 +33,8 @@ class SampleFiles(NamedTuple):
 
 
 def write_sample(
-    folder: str, *, articles: int = 4400, tales: int = 8, seed: int = 0, date: str = "20260101",
-    size_mb: float | None = None, pages_per_stream: int = 100, compresslevel: int = 9,
+    folder: str, *, articles: int = 4400, tales: int = 8, seed: int = 0,
+    size_mb: float | None = None, pages_per_stream: int = 100,
 ) -> SampleFiles:  # fmt: skip
     """Write a sample corpus in the formats of the real dumps, and labeled sets about it.
 
@@ -43,27 +43,23 @@ def write_sample(
         articles: articles of the wiki, about 55 words each.
         tales: books in `books.tar.gz`, about 5,500 words each.
         seed: another seed gives other texts, and other halves of the words.
-        date: eight digits, for the names of the files and the time of the revisions.
         size_mb: MB (10**6 bytes) of XML, at most one stream more; replaces `articles`.
         pages_per_stream: pages of each bz2 stream; the official dumps have 100.
-        compresslevel: of bz2.
 
     Raises:
         ConfigError: An argument is out of its range.
     """
     for name, value, low, high in (
         ("articles", articles, 1, 10_000_000), ("tales", tales, 0, 10_000),
-        ("pages_per_stream", pages_per_stream, 1, 100_000), ("compresslevel", compresslevel, 1, 9),
+        ("pages_per_stream", pages_per_stream, 1, 100_000),
         ("size_mb", 1 if size_mb is None else size_mb, 1e-6, 100_000),
     ):  # fmt: skip
         if not low <= value <= high:
             raise ConfigError(f"{name}: expected {low} to {high}, got {value}")
-    if len(date) != 8 or not (date.isascii() and date.isdigit()):
-        raise ConfigError(f"date: expected eight digits such as '20260101', got {date!r}")
     words = Words.of_world(seed)
     pages = make_pages(words, seed=seed, articles=articles if size_mb is None else None)
     dump = write_dump(
-        folder, pages, date=date, pages_per_stream=pages_per_stream, compresslevel=compresslevel,
+        folder, pages, pages_per_stream=pages_per_stream,
         max_bytes=None if size_mb is None else int(size_mb * 1e6),
     )  # fmt: skip
     books = write_books(folder, (make_book(words, seed=seed, number=n) for n in range(tales)))

@@ -30,7 +30,7 @@ class DumpFiles(NamedTuple):
 
 def write_dump(
     folder: str, pages: Iterable[Page], *, date: str = "20260101", pages_per_stream: int = 100,
-    compresslevel: int = 9, max_bytes: int | None = None,
+    max_bytes: int | None = None,
 ) -> DumpFiles:  # fmt: skip
     """Write pages as `samplewiki-DATE-pages-articles-multistream.xml.bz2`, its index and its sums.
 
@@ -41,7 +41,6 @@ def write_dump(
         pages: the pages, in order.
         date: eight digits, for the names of the files and the time of the revisions.
         pages_per_stream: pages of each bz2 stream; the official dumps have 100.
-        compresslevel: of bz2, 1 to 9.
         max_bytes: end after the stream that reaches this many bytes of XML.
     """
     fs, root = file_system(folder)
@@ -54,13 +53,13 @@ def write_dump(
     index = list[str]()
     with fs.open(paths[0], "wb") as out:
         for xml, titles in _streams(pages, max_bytes, year=date[:4], count=pages_per_stream):
-            data = bz2.compress(xml, compresslevel)
+            data = bz2.compress(xml)
             out.write(data)
             sha1.update(data)
             index += [f"{offset}:{page_id}:{title}\n" for page_id, title in titles]
             offset += len(data)
             xml_bytes += len(xml)
-    index_data = bz2.compress("".join(index).encode(), compresslevel)
+    index_data = bz2.compress("".join(index).encode())
     sums = sha1.hexdigest(), hashlib.sha1(index_data, usedforsecurity=False).hexdigest()
     fs.pipe_file(paths[1], index_data)
     fs.pipe_file(paths[2], f"{sums[0]}  {names[0]}\n{sums[1]}  {names[1]}\n".encode())

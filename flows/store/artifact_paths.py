@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from flows.store.artifact import Artifact
@@ -24,11 +25,14 @@ class StoredName(NamedTuple):
 def artifact_of_path(text: str) -> Artifact | None:
     """Return the artifact with a path or URL: of its folder, manifest or file. None for others.
 
-    Links of a local path are followed.
+    Links of a local path are followed. A relative path must exist: inside an artifact's folder,
+    every other name would be a path of this artifact.
 
     Raises:
         ArtifactCorruptError: Its manifest is corrupt.
     """
+    if not ("://" in text or Path(text).is_absolute() or os.path.lexists(text)):
+        return None
     try:
         fs, path = file_system(text)
     except (ValueError, ImportError):

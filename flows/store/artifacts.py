@@ -10,7 +10,7 @@ import logging
 import uuid
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from flows.store.artifact import Artifact
 from flows.store.backend import open_backend
@@ -34,10 +34,10 @@ from schemas.errors import (
 from schemas.json_files import dump_json, load_json
 from schemas.manifest import FileEntry, InputRef, Manifest
 
-_FORMAT = {"layout": 5, "digest": "sha256"}
+if TYPE_CHECKING:
+    from flows.store.runs import RunRecord
 
-CARD = "README.md"
-"""Name of the card in an artifact's folder."""
+_FORMAT = {"layout": 5, "digest": "sha256"}
 
 _CONFLICTS = "quarantine/conflicts"
 _MAX_SHOWN = 5
@@ -133,6 +133,9 @@ class ArtifactStore:
         """
         self.backend = open_backend(root)
         self._manifests: dict[str, Manifest] = {}
+        self.ended_runs: dict[str, RunRecord] = {}
+        """Records of runs that have ended, as far as `flows.store.runs` has read them."""
+
         self._other_stores: dict[str, ArtifactStore] = {}
         try:
             layout = load_json(self._read_format(create=create))
@@ -225,7 +228,7 @@ class ArtifactStore:
             return None
         try:
             pointer = parse_record(Pointer, stored, backend=self.backend, path=path)
-            manifest = self.read_manifest(pointer.manifest)
+            manifest = self.manifest(pointer.manifest)
             if manifest.cache_key != cache_key:
                 url = self.url(pointer.manifest)
                 raise ArtifactCorruptError(f"{url}: expected cache key {cache_key}")
@@ -233,10 +236,10 @@ class ArtifactStore:
         except (ArtifactCorruptError, ArtifactNotFoundError) as error:
             self.quarantine(path, expected=stored, reason=str(error))
             return None
-        return self._cache(manifest)
+        return manifest
 
     def read_manifest(self, path: str) -> Manifest:
-        """Read a manifest.
+        """Read a manifest, also if this object has read it before.
 
         Raises:
             ArtifactNotFoundError: There is no such manifest.
@@ -250,17 +253,25 @@ class ArtifactStore:
         return manifest
 
     def manifest(self, path: str) -> Manifest:
-        """Return a manifest as `read_manifest` does. From S3 and GCS it is fetched only once."""
-        return self._manifests.get(path) or self._cache(self.read_manifest(path))
+        """Return a manifest as `read_manifest` does. This object reads it only once."""
+        if path not in self._manifests:
+            self._manifests[path] = self.read_manifest(path)
+        return self._manifests[path]
 
     def manifests(self, paths: Iterable[str]) -> dict[str, Manifest | ArtifactCorruptError]:
-        """Return the manifests that exist, by path, or the error of a corrupt one."""
-        return read_records(self.backend, Manifest, paths)
+        """Return the manifests that exist, by path, or the error of a corrupt one.
 
-    def _cache(self, manifest: Manifest) -> Manifest:
-        if self.backend.is_remote:
-            self._manifests[manifest.manifest_path] = manifest
-        return manifest
+        This object reads each of them only once.
+        """
+        listed = list(dict.fromkeys(paths))
+        read = read_records(
+            self.backend, Manifest, (path for path in listed if path not in self._manifests)
+        )
+        for path, manifest in read.items():
+            if isinstance(manifest, Manifest):
+                self._manifests[path] = manifest
+        known = {**self._manifests, **read}
+        return {path: known[path] for path in listed if path in known}
 
     def check_files(self, manifest: Manifest) -> dict[str, int]:
         """Compare the sizes of an artifact's files with its manifest.
@@ -422,7 +433,7 @@ class ArtifactStore:
                 self._check_same_content(winner, manifest)
                 self.backend.delete_folder(manifest.artifact_path)
                 return Commit(winner, created=False)
-        return Commit(self._cache(manifest), created=True, replaced=replaced)
+        return Commit(manifest, created=True, replaced=replaced)
 
     def _check_same_content(self, winner: Manifest, loser: Manifest) -> None:
         """Record and raise a conflict if two artifacts of one key differ."""

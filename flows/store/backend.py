@@ -165,6 +165,14 @@ class StoreBackend(abc.ABC):
         time = info.get("mtime", info.get("LastModified", 0.0))
         return time.timestamp() if isinstance(time, datetime) else float(time)
 
+    def size(self, path: str) -> int:
+        """Return the number of bytes of a file.
+
+        Raises:
+            FileNotFoundError: There is no such file.
+        """
+        return int(self.fs.info(self._full(path))["size"])
+
     def sizes(self, folder: str) -> dict[str, int]:
         """Return the size of each file below a folder, by path relative to that folder."""
         files = self.stat(folder).items()

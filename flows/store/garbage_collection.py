@@ -21,7 +21,7 @@ from flows.store.artifacts import ArtifactStore
 from flows.store.backend import FileInfo, StoreBackend
 from flows.store.gc_roots import StoreScan, group_by_folder, last_write, scan_store
 from flows.store.leases import read_lease
-from flows.store.work_items import blobs_path, finished_item, item_files
+from flows.store.work_items import item_files
 
 _FOLDER_KINDS = ("artifact", "attempt", "work", "run")
 _OUTDATED = ("quarantine", "probe", "machines")
@@ -29,6 +29,7 @@ _OUTDATED = ("quarantine", "probe", "machines")
 
 _RECORD_FOLDERS = ("active", "keys", "leases", "pieces", "refs", "reports", "runs")
 _TEMPORARY = re.compile(r"(^|/)(\.[^/]+\.[0-9a-f]{32}|[^/]+\.[0-9a-f]{12}\.partial)$")
+_PAGE = re.compile(r"^reports/[^/]+/([0-9a-f]{16})\.html$")
 _UNUSED_SECONDS = 60 * 24 * 3600
 """Age after which a work item record without files is deleted. Longer than between two monthly
 rebuilds, which reuse it."""
@@ -39,7 +40,8 @@ class Garbage(NamedTuple):
 
     kind: str
     """`artifact`, `attempt` (never published), `work`, `pieces`, `quarantine`, `lease`, `active`
-    (heartbeat of a run that crashed), `probe`, `machines`, `leftover` (temporary file) or `run`."""
+    (heartbeat of a run that crashed), `probe`, `machines`, `leftover` (temporary file), `run` or
+    `page` (of an artifact in a report)."""
 
     path: str
     files: int
@@ -180,6 +182,15 @@ def _other_garbage(
         for folder, files in group_by_folder(store.backend.stat("runs"), 1).items():
             if folder.split("/")[1] not in scan.retained_runs:
                 yield Garbage.of("run", folder, files)
+        yield from _pages(store.backend, scan)
+
+
+def _pages(backend: StoreBackend, scan: StoreScan) -> Iterator[Garbage]:
+    """Yield the pages of deleted artifacts, which only reports of deleted runs link to."""
+    ids = {location.rpartition("/")[2] for location in scan.reachable}
+    for path, info in backend.stat("reports").items():
+        if (match := _PAGE.search(path)) and match[1] not in ids and info.modified <= scan.cutoff:
+            yield Garbage.of("page", path, {path: info})
 
 
 def _ended_runs(store: ArtifactStore) -> Iterator[Garbage]:
@@ -204,11 +215,10 @@ def _old_files(backend: StoreBackend, scan: StoreScan) -> Iterator[Garbage]:
 
 
 def _work_items(backend: StoreBackend, scan: StoreScan) -> Iterator[Garbage]:
-    """Yield records whose files are gone, and records of parts of finished items."""
+    """Yield records whose files are gone."""
     retained = scan.reachable.keys() & scan.attempts.keys()
     existing = {path for location in retained for path in scan.attempts[location]}
-    records = backend.stat("pieces")
-    for path, info in records.items():
+    for path, info in backend.stat("pieces").items():
         if info.modified > scan.cutoff or not path.endswith(".json"):
             continue
         is_recent = info.modified > scan.cutoff - _UNUSED_SECONDS
@@ -216,7 +226,5 @@ def _work_items(backend: StoreBackend, scan: StoreScan) -> Iterator[Garbage]:
             existing.issuperset(names) and (names or is_recent)
             for names in item_files(backend, path)
         )
-        if not is_usable or finished_item(path) in records:
-            for name in (path, blobs_path(path)):
-                if name in records:
-                    yield Garbage.of("pieces", name, {name: records[name]})
+        if not is_usable:
+            yield Garbage.of("pieces", path, {path: info})

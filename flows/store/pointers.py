@@ -19,7 +19,7 @@ from schemas.errors import ConfigError
 from schemas.manifest import Manifest, RelativePath
 
 # A part that starts with a dot could be `..` or a hidden file.
-_REF_NAME = re.compile(r"[\w@+=-][\w@+=.-]*(/[\w@+=-][\w@+=.-]*)*")
+REF_NAME = r"[\w@+=-][\w@+=.-]*(/[\w@+=-][\w@+=.-]*)*"
 
 
 def now() -> str:
@@ -92,7 +92,7 @@ def ref_path(name: str) -> str:
     Raises:
         ConfigError: The name is not valid.
     """
-    if not _REF_NAME.fullmatch(name):
+    if not re.fullmatch(REF_NAME, name):
         raise ConfigError(
             f"ref {name!r}: expected letters, digits and _-.@+= in parts separated by /, none of "
             "which starts with a dot"

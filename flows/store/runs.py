@@ -96,6 +96,8 @@ class RunRecord(ProcessIdentity):
     """Error by step label. "" is the run itself."""
 
     jobs: tuple[JobRecord, ...] = ()
+    headline: str = ""
+    """Most important result, which the report writes when the run has ended."""
 
     @property
     def recipe_name(self) -> str:
@@ -116,6 +118,13 @@ def report_path(run_id: str) -> str:
 def write_run(store: ArtifactStore, record: RunRecord) -> None:
     """Write a run's record."""
     store.backend.replace(record_path(record.run_id), record.to_json())
+    _remember(store, record)
+
+
+def _remember(store: ArtifactStore, record: RunRecord) -> None:
+    """Keep the record of a run that has ended; others change."""
+    if record.state in ("completed", "failed"):
+        store.ended_runs[record.run_id] = record
 
 
 def run_ids(store: ArtifactStore) -> list[str]:
@@ -142,10 +151,21 @@ def read_run(store: ArtifactStore, run_id: str) -> RunRecord:
 def read_runs(
     store: ArtifactStore, ids: Iterable[str]
 ) -> dict[str, RunRecord | ArtifactCorruptError]:
-    """Return the records that exist, by run id, or the error of a corrupt one."""
-    paths = {record_path(run_id): run_id for run_id in ids}
-    records = read_records(store.backend, RunRecord, paths)
-    return {paths[path]: record for path, record in records.items()}
+    """Return the records that exist, by run id, or the error of a corrupt one.
+
+    A store object reads the record of a run that has ended only once.
+    """
+    listed = list(dict.fromkeys(ids))
+    paths = {record_path(run_id): run_id for run_id in listed if run_id not in store.ended_runs}
+    read = {
+        paths[path]: record
+        for path, record in read_records(store.backend, RunRecord, paths).items()
+    }
+    for record in read.values():
+        if isinstance(record, RunRecord):
+            _remember(store, record)
+    known = {**store.ended_runs, **read}
+    return {run_id: known[run_id] for run_id in listed if run_id in known}
 
 
 def list_runs(

@@ -1,8 +1,6 @@
 """Records of finished work items, which `pipelines.beam.item_cache` writes and reads.
 
-    pieces/STAGE/DIGEST/AA/KEY.json              record: which files hold the item's output
-    pieces/STAGE/DIGEST/AA/KEY.blobs             data next to it
-    pieces/STAGE/DIGEST/AA/KEY.part-00000.json   files of an unfinished item
+    pieces/STAGE/DIGEST/AA/KEY.json    record: which files hold the item's output
 
 A missing or corrupt record only costs time: the item is computed again.
 """
@@ -13,18 +11,6 @@ from flows.store.backend import StoreBackend
 from schemas.json_files import load_json
 
 
-def blobs_path(path: str) -> str:
-    """Return the path of the data next to a record."""
-    return f"{path.removesuffix('.json')}.blobs"
-
-
-def finished_item(path: str) -> str:
-    """Return the path of the record that replaces the record of a part. "" for other records."""
-    folder, _, name = path.rpartition("/")
-    key, _, part = name.partition(".part-")
-    return f"{folder}/{key}.json" if part else ""
-
-
 def item_files(backend: StoreBackend, path: str) -> list[list[str]]:
     """Return the paths of an item's files, one list per artifact. Empty if there is no record."""
     try:
@@ -32,16 +18,3 @@ def item_files(backend: StoreBackend, path: str) -> list[list[str]]:
         return [[str(name) for name in names] for names in record["locations"]]
     except (ValueError, KeyError, TypeError):  # corrupt
         return []
-
-
-def delete_items(backend: StoreBackend, stage: str, location: str) -> None:
-    """Delete the records of the items of an artifact, so that no later job reuses them.
-
-    Records of the stage that name no file do not name their artifact: they are deleted, too.
-    """
-    for path in backend.names(f"pieces/{stage}"):
-        if path.endswith(".json"):
-            names = [name for names in item_files(backend, path) for name in names]
-            if not names or any(name.startswith(f"{location}/") for name in names):
-                backend.delete(path)
-                backend.delete(blobs_path(path))

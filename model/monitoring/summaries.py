@@ -35,16 +35,20 @@ def summarize_trial(manifest: Manifest) -> str:
 
 
 def summarize_trials(manifests: Sequence[Manifest]) -> str:
-    """Return the number of trials and the range of their main metric."""
+    """Return the number of trials, and the range of the main metric of each kind of task."""
+    values: dict[str, list[float]] = {}
+    for manifest in manifests:
+        for name, value in _dev_metrics(manifest)[:1]:
+            values.setdefault(name, []).append(value)
     count = f"{len(manifests)} trial{'s' if len(manifests) != 1 else ''}"
-    firsts = [next(iter(_dev_metrics(manifest)), None) for manifest in manifests]
-    values = [first[1] for first in firsts if first is not None]
-    if not values or firsts[0] is None:
-        return count
+    scores = [f"{name} {_format_range(scores)}" for name, scores in values.items()]
     cut = [text for manifest in manifests for text in _cut_on_dev(manifest)]
+    return f"{', '.join([count, *scores])}{_in_parentheses(cut) if scores else ''}"
+
+
+def _format_range(values: Sequence[float]) -> str:
     low, high = format_percent(min(values)), format_percent(max(values))
-    scores = low if low == high else f"{low} to {high}"
-    return f"{count}, {firsts[0][0]} {scores}{_in_parentheses(cut)}"
+    return low if low == high else f"{low} to {high}"
 
 
 def summarize_evaluation(manifest: Manifest) -> str:

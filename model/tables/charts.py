@@ -8,6 +8,12 @@ from typing import NamedTuple
 from model.tables.filled_tables import FilledTable, OurRow
 from model.tables.paper_results import PERPLEXITY
 
+PAPER_MODEL = "BERT_BASE"
+"""Model of the paper that charts show."""
+
+_MIN_SPAN = 10.0
+"""Length of the shortest axis of scores, in points: small differences must not look large."""
+
 _STEPS, _SIZES = "figure-5", "table-6"
 
 
@@ -84,3 +90,17 @@ def _size_name(rows: Sequence[OurRow], variant: str) -> str:
     cells = [row.cells.get("LM perplexity") for row in rows if row.variant == variant]
     texts = {cell.text for cell in cells if cell is not None}
     return f"{variant} ({texts.pop()})" if len(texts) == 1 else variant
+
+
+def spread(mean: float, sd: float) -> tuple[float, float]:
+    """Return one standard deviation either way of a mean, times 100, without impossible scores.
+
+    Only correlations can be below 0.
+    """
+    return max(mean - sd, 0.0 if mean >= 0 else -100.0), min(mean + sd, 100.0)
+
+
+def widen(low: float, high: float) -> tuple[float, float]:
+    """Return limits of an axis of scores that span at least 10 points."""
+    missing = max(0.0, _MIN_SPAN - (high - low))
+    return low - missing / 2, high + missing / 2

@@ -15,7 +15,7 @@ from matplotlib.patches import Patch
 
 from model.monitoring.formatting import format_percent
 from model.monitoring.palette import COLORS, GRAY, GRID, INK, SURFACE
-from model.tables.charts import Chart, ChartPanel
+from model.tables.charts import PAPER_MODEL, Chart, ChartPanel, spread, widen
 from model.tables.results import DEV, MAJORITY_CLASS, ResultRow, main_rows, with_bracket
 from model.tasks.reduced_data import cut_notes, marked
 from schemas.errors import PredictionsError
@@ -30,13 +30,9 @@ _SPREAD = 0.4
 """Distance of the first and the last dot of a row, in rows: equal scores would hide each other."""
 
 _NUMBERS, _RIGHT = 102.0, 112.0  # start and end of the column of numbers
-_MIN_SPAN = 10.0
-"""Length of the shortest axis of scores, in points: small differences must not look large."""
-
 _MAX_COLUMNS, _PANEL_HEIGHT, _PANELS_FRAME = 3, 2.9, 0.9
 """Panels of a row, its height, and the height of title and legend, in inches."""
 
-PAPER_MODEL = "BERT_BASE"
 PAPER_STYLE: Any = {
     "marker": "D",
     "linestyle": "",
@@ -238,21 +234,7 @@ def draw_panel(axes: Axes, chart: Chart, panel: ChartPanel) -> None:
         axes.set_ylim(*widen(*axes.get_ylim()))
 
 
-def spread(mean: float, sd: float) -> tuple[float, float]:
-    """Return one standard deviation either way of a mean, times 100, without impossible scores.
-
-    Only correlations can be below 0.
-    """
-    return max(mean - sd, 0.0 if mean >= 0 else -100.0), min(mean + sd, 100.0)
-
-
 def use_rows(axes: Axes, names: Sequence[str]) -> None:
     """Label the rows 0, 1, 2, ... of an axis, the first at the top; rows have height 1."""
     axes.set_yticks(range(len(names)), labels=names, parse_math=False)
     axes.set_ylim(len(names) - 0.4, -0.6)
-
-
-def widen(low: float, high: float) -> tuple[float, float]:
-    """Return limits of an axis of scores that span at least 10 points."""
-    missing = max(0.0, _MIN_SPAN - (high - low))
-    return low - missing / 2, high + missing / 2

@@ -69,7 +69,6 @@ def task_of(config: ExamplesConfig) -> Task:
         named_columns=dict(config.columns),
         file_format=config.file_format,
         label_names=config.labels,
-        evidence=config.evidence_dir,
         shares=_shares(config.dev_fraction) or task.layout.shares,
     )
     return replace(task, layout=layout, labels=config.labels if has_new_labels else task.labels)

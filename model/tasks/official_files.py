@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cache
 
-from model.tasks.evidence import evidence_inputs, find_evidence
 from model.tasks.files import base_name
 from model.tasks.task import Task
 from pipelines.io.file_systems import read_file
@@ -123,9 +122,6 @@ def raw_inputs_of(found: Mapping[str, Sequence[str]], *, task: Task) -> tuple[Ra
     """Return the files and their companion files, with digests.
 
     The cache key has the split of a file, its number in it, and its digest, but not its name.
-
-    Raises:
-        MissingInputError: TriviaQA's questions have no documents.
     """
     inputs: list[RawInput] = []
     for split, files in found.items():
@@ -137,11 +133,6 @@ def raw_inputs_of(found: Mapping[str, Sequence[str]], *, task: Task) -> tuple[Ra
                 for companion in [name for name in companions if name in present][:1]:
                     url, name_of_input = present[companion], f"{split}/{companion}"
                     inputs.append(_raw_input(url, name_of_input, f"{split} beside"))
-            evidence = find_evidence(uri, task.layout.evidence) if task.type == "span" else None
-            if evidence is not None:
-                inputs += evidence_inputs(
-                    uri, evidence, name=f"{name}/evidence", identity=f"{identity} evidence"
-                )
     return tuple(inputs)
 
 

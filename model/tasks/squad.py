@@ -2,8 +2,8 @@
 
 Files are the official JSON, plain or compressed, or the output of `datasets`: JSON Lines or Parquet
 with the columns id, title, context, question, answers{text, answer_start}. The split
-`augmentation`, on which a model is trained first, has other questions in one of these formats or
-TriviaQA's files (`model.tasks.triviaqa`; paper 4.2).
+`augmentation`, on which a model is trained first, has other questions in one of these formats, such
+as what TriviaQA's own `convert_to_squad_format.py` writes (paper 4.2).
 """
 
 from __future__ import annotations
@@ -14,12 +14,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from model.tasks.evidence import find_evidence
 from model.tasks.files import is_text, read_json, shown
 from model.tasks.input_tables import is_json_lines, is_parquet, open_rows
 from model.tasks.sentence_tasks import CUSTOM_SPLITS
 from model.tasks.task import BadRow, FileLayout, InvalidRowError, Row, Task, convert_row
-from model.tasks.triviaqa import is_triviaqa, read_triviaqa
 from schemas.errors import TaskDataError
 
 NOT_FOUND = -1
@@ -45,24 +43,12 @@ def read_squad(task: Task, split: str, url: str) -> Iterator[Row | BadRow]:
     training question without another answer is bad. `is_impossible` is null in files without
     answers (test sets); in files without this key, questions with answers are possible.
 
-    TriviaQA is only for training: its scoring rules and answer aliases differ.
-
     Raises:
         TaskDataError: The file has another format, lacks a column, or has no question.
         InputError: The file is missing or damaged.
     """
-    if is_parquet(url) or (not is_triviaqa(url) and is_json_lines(url)):
-        questions = _table_questions(task, split, url)
-    elif not is_triviaqa(url):
-        questions = _json_questions(url)
-    elif split in _TRAINED_ON:
-        yield from read_triviaqa(url, evidence=find_evidence(url, task.layout.evidence) or "")
-        return
-    else:
-        raise TaskDataError(
-            f"{url}: has TriviaQA's questions, which {task.title} can be trained on first "
-            f"(`augmentation` of build_examples), expected those of {task.title} {split}"
-        )
+    is_table = is_parquet(url) or is_json_lines(url)
+    questions = _table_questions(task, split, url) if is_table else _json_questions(url)
     example = partial(_example, task=task, split=split, seen=set[str]())
     row = None
     for row in questions:
@@ -328,10 +314,7 @@ def _squad(version: str, *, table: str, hub: str, train: int, dev: int) -> Task:
         )
         for split, name in files.items()
     }
-    splits["augmentation"] = (
-        *("augmentation*.json*", "augmentation*.parquet"),
-        *("triviaqa*.json*", "triviaqa-rc/qa/wikipedia-train.json*"),
-    )
+    splits["augmentation"] = ("augmentation*.json*", "augmentation*.parquet", "triviaqa*.json*")
     return _task(
         f"squad-{version}",
         f"SQuAD {version}",

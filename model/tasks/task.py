@@ -128,9 +128,6 @@ class FileLayout:
     label_names: tuple[str, ...] = ()
     """Names that a recipe gives the labels or tags that files hold as numbers."""
 
-    evidence: str | None = None
-    """Folder of the documents of TriviaQA's questions. Default: next to the questions."""
-
     @property
     def has_names(self) -> bool:
         """Return whether a recipe names columns by their names in the first line."""

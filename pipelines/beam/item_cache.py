@@ -1,22 +1,18 @@
 """Cache of finished work items, from which later jobs restore them.
 
 The cache of a stage is a folder `ROOT/pieces/STAGE/DIGEST`, where DIGEST covers configuration, code
-and environment of the stage:
-
-    AA/KEY.json                  record of an item: its counters, files and their locations
-    AA/KEY.blobs                 its blobs, if they cannot be computed from its files
-    AA/KEY.part-00000.json, ...  files of an unfinished item, from which another worker resumes it
+and environment of the stage. `AA/KEY.json` is the record of an item: its counters, its files and
+their locations. The blobs of a restored item are computed from its files.
 
 KEY is a digest of everything that determines the item's output; names and numbers of shards are not
 part of it. If one dump of ten changed, or a job was killed, the files of the other items are linked
 into the new artifact under their new names. Files are hashed before use: an item with a missing or
-corrupt file or record is processed again.
+corrupt file or record is processed again. An item is atomic: an unfinished one starts anew.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import json
 import logging
@@ -35,11 +31,12 @@ from pipelines.beam.shard_work import Blob, ShardFn, WorkItem, WorkResult
 from pipelines.counters import Counters
 from pipelines.io.file_systems import file_system, open_stream, protocols_of
 from pipelines.io.files import add_path_to_errors, is_physical_name, physical_name
+from pipelines.io.local_files import CANNOT_LINK
 from schemas.errors import ConfigError
 from schemas.json_files import dump_json
 from schemas.manifest import FileEntry, RelativePath, Reuse
 
-RECORD_VERSION = 4
+RECORD_VERSION = 5
 
 MAX_LOCATIONS = 3
 """Artifacts that a record names for its files, the newest first; garbage collection deletes old
@@ -49,7 +46,6 @@ MIN_REMOTE_SECONDS = 0.25
 """CPU seconds from which on an item is recorded in an object store, where restoring it takes half a
 dozen requests."""
 
-_CANNOT_LINK = frozenset({errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS})
 _log = logging.getLogger(__name__)
 
 
@@ -67,47 +63,17 @@ class CacheableShardFn(ShardFn, Protocol):
         only locate the item in this job.
         """
 
-    def has_cheap_identity(self, item: Any) -> bool:
-        """Return whether `identity` reads next to nothing."""
-        del item
-        return True
-
     def rename_files(self, files: Sequence[FileEntry], item: Any) -> list[FileEntry]:
         """Return an earlier item's files with the names and numbers that they have in this job."""
 
-    def dump_blobs(self, result: WorkResult) -> bytes:
-        """Return the bytes that `load_blobs` needs in addition to the item's files."""
-        del result
-        return b""
-
-    def load_blobs(self, files: Sequence[FileEntry], stored: bytes) -> list[Blob]:
+    def load_blobs(self, files: Sequence[FileEntry]) -> list[Blob]:
         """Return the blobs of a restored item, whose files are in the output folder."""
-        del files, stored
+        del files
         return []
-
-    def min_checkpoint_weight(self) -> int | None:
-        """Return the weight from which on an item has several files; None: it saves none early."""
-        return None
-
-    def resume(
-        self, item: Any, partial: WorkResult, checkpointer: ItemCheckpointer | None
-    ) -> WorkResult:
-        """Process the rest of an item.
-
-        Args:
-            item: Item to process.
-            partial: First files of the item with their blobs, and the counters and details that
-                were
-                saved with the last of them; empty for a new item.
-            checkpointer: Saves the result so far each time that a file is finished and another one
-                follows.
-        """
-        del partial, checkpointer
-        return self.process(item)
 
 
 class CacheRecord(BaseModel):
-    """A finished item, or one finished file of an item."""
+    """A finished item."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -126,8 +92,6 @@ class CacheRecord(BaseModel):
 
     counters: dict[str, int]
     details: list[Any]
-    blob_sha256: str = Field(default="", pattern=r"^([0-9a-f]{64})?$")
-    """sha256 of the file of blobs; "" without blobs."""
 
 
 def item_key(identity: Any) -> str:
@@ -199,58 +163,31 @@ class ItemCache:
         """Output folder, relative to the root of the store."""
         return self.location("").rstrip("/")
 
-    def read_file(self, name: str, *, sha256: str = "") -> bytes | None:
-        """Return a file of the cache; None if it does not exist or has another digest."""
+    def read(self, key: str) -> CacheRecord | None:
+        """Return the record of an item; None if it does not exist, is corrupt or misplaced."""
+        if self._known is not None and f"{key}.json" not in self._known:
+            return None
         fs, _, folder, _ = self._paths()
         try:
-            data = bytes(fs.cat_file(f"{folder}/{name[:2]}/{name}"))
+            data = bytes(fs.cat_file(f"{folder}/{key[:2]}/{key}.json"))
         except FileNotFoundError:
-            return None
-        if sha256 and hashlib.sha256(data).hexdigest() != sha256:
-            _log.warning("%s/%s is corrupt: processing the item again", self.folder, name)
-            return None
-        return data
-
-    def write_file(self, name: str, data: bytes) -> str:
-        """Write a file of the cache atomically, and return its sha256."""
-        fs, _, folder, _ = self._paths()
-        target = f"{folder}/{name[:2]}/{name}"
-        if _is_local(fs):
-            # Not synced: a record that a power cut damages is only processed again.
-            with _partial_file(target) as partial:
-                partial.write_bytes(data)
-        else:
-            fs.pipe_file(target, data)
-        return hashlib.sha256(data).hexdigest()
-
-    def read(self, name: str, *, check_remote: bool = False) -> CacheRecord | None:
-        """Return a record; None if it does not exist, is corrupt or belongs to another item.
-
-        Args:
-            name: Name of the record, such as the key of an item.
-            check_remote: Look for a record that did not exist at `setup`.
-        """
-        if not check_remote and self._known is not None and f"{name}.json" not in self._known:
-            return None
-        data = self.read_file(f"{name}.json")
-        if data is None:
             return None
         try:
             record = CacheRecord.model_validate_json(data)
-            if record.name != self._record_name(name):
+            if record.name != self._record_name(key):
                 raise ValueError(f"it is the record of {record.name}")
             if any(len(paths) != len(record.files) for paths in record.locations):
                 raise ValueError("numbers of files and locations differ")
         except ValueError as error:  # pydantic's errors too
-            _log.warning("item %s: corrupt record, processing it again: %s", name, error)
+            _log.warning("item %s: corrupt record, processing it again: %s", key, error)
             return None
         return record
 
-    def _record_name(self, name: str) -> str:
+    def _record_name(self, key: str) -> str:
         stage, digest = self.folder.rstrip("/").rsplit("/", 2)[1:]
-        return f"{stage}/{digest}/{name}"
+        return f"{stage}/{digest}/{key}"
 
-    def new_record(self, result: WorkResult, *, blob_sha256: str = "") -> CacheRecord:
+    def new_record(self, result: WorkResult) -> CacheRecord:
         """Return the record of a result of this job."""
         return CacheRecord(
             files=tuple(result.files),
@@ -258,24 +195,25 @@ class ItemCache:
             created_in=self.created_in,
             counters=dict(result.counters),
             details=result.details,
-            blob_sha256=blob_sha256,
         )
 
-    def write(self, name: str, record: CacheRecord, files: list[FileEntry]) -> None:
-        """Write a record, with the locations of its files in this job's output folder."""
+    def write(self, key: str, record: CacheRecord, files: list[FileEntry]) -> None:
+        """Write the record of an item, with the locations of its files in this job's output."""
         own = tuple(self.location(entry.stored_name) for entry in files)
         locations = tuple(dict.fromkeys([own, *record.locations]))[:MAX_LOCATIONS]
-        own_name = {"name": self._record_name(name)}
+        own_name = {"name": self._record_name(key)}
         stored = record.model_copy(update={"locations": locations, **own_name})
-        self.write_file(f"{name}.json", dump_json(stored.model_dump(mode="json")))
+        data = dump_json(stored.model_dump(mode="json"))
+        fs, _, folder, _ = self._paths()
+        target = f"{folder}/{key[:2]}/{key}.json"
+        if _is_local(fs):
+            # Not synced: a record that a power cut damages is only processed again.
+            with _partial_file(target) as partial:
+                partial.write_bytes(data)
+        else:
+            fs.pipe_file(target, data)
         if self._known is not None:
-            self._known.add(f"{name}.json")
-
-    def delete(self, name: str) -> None:
-        """Delete a record if it is known to exist."""
-        if self._known is None or f"{name}.json" in self._known:
-            fs, _, folder, _ = self._paths()
-            _delete(fs, f"{folder}/{name[:2]}/{name}.json")
+            self._known.add(f"{key}.json")
 
     def restore(self, source: str, entry: FileEntry) -> FileEntry | None:
         """Link or copy a file of an earlier artifact into the output folder.
@@ -339,7 +277,7 @@ def _link_or_copy(fs: Any, source: str, target: str) -> None:
     try:
         os.link(source, target)
     except OSError as error:
-        if error.errno not in _CANNOT_LINK:
+        if error.errno not in CANNOT_LINK:
             raise
         with _partial_file(target) as partial:
             shutil.copyfile(source, partial)
@@ -360,58 +298,6 @@ def _delete(fs: Any, path: str) -> None:
 
 
 @dataclass
-class ItemCheckpointer:
-    """Finished files of an unfinished item, which may take a day if it is one indivisible stream.
-
-    Each file has a record, with the counters of all files up to it. The record of the
-    finished item replaces them.
-    """
-
-    cache: ItemCache
-    key: str
-    """Key of the item."""
-
-    work: CacheableShardFn
-    item: WorkItem
-    check_remote: bool
-    """True: look for records in an object store."""
-
-    def restore(self) -> WorkResult:
-        """Return the result of earlier workers, with their files in the output folder."""
-        records: list[CacheRecord] = []
-        while record := self.cache.read(self._name(len(records)), check_remote=self.check_remote):
-            records.append(record)
-        result = WorkResult(self.item.number)
-        entries = self.work.rename_files([record.files[0] for record in records], self.item)
-        for number, (record, entry) in enumerate(zip(records, entries, strict=True)):
-            restored = (self.cache.restore(path, entry) for (path,) in record.locations)
-            file = next((file for file in restored if file is not None), None)
-            if file is None:
-                break
-            if (self.cache.location(file.stored_name),) not in record.locations:
-                self.cache.write(self._name(number), record, [file])
-            result.files.append(file)
-            result.counters, result.details = Counters(record.counters), record.details
-        if result.files:
-            result.blobs = self.work.load_blobs(result.files, b"")
-            _log.info("item %s: resuming after %d finished files", self.key, len(result.files))
-        return result
-
-    def save(self, result: WorkResult) -> None:
-        """Record the last file of a result, and the counters and details so far."""
-        record = self.cache.new_record(result).model_copy(update={"files": (result.files[-1],)})
-        self.cache.write(self._name(len(result.files) - 1), record, result.files[-1:])
-
-    def delete(self, number: int) -> None:
-        """Delete the records of the first `number` files."""
-        for part in range(number):
-            self.cache.delete(self._name(part))
-
-    def _name(self, number: int) -> str:
-        return f"{self.key}.part-{number:05d}"
-
-
-@dataclass
 class CachingShardFn:
     """Restores the items that an earlier job finished, and processes the others."""
 
@@ -426,51 +312,23 @@ class CachingShardFn:
 
     def process(self, item: Any) -> WorkResult:
         key = item_key(self.work.identity(item))
-        min_weight = self.work.min_checkpoint_weight()
-        checkpointer = None
-        if min_weight is not None:
-            is_long = item.weight >= min_weight
-            checkpointer = ItemCheckpointer(self.cache, key, self.work, item, check_remote=is_long)
         restored = self._restore(key, item)
         if restored is not None:
             result, record = restored
         else:
             start = time.process_time()
-            partial = checkpointer.restore() if checkpointer else WorkResult(item.number)
-            is_resumed = bool(partial.files)
-            result = self.work.resume(item, partial, checkpointer)
-            if not is_resumed and time.process_time() - start < self.min_seconds:
+            result = self.work.process(item)
+            if time.process_time() - start < self.min_seconds:
                 return result
-            blobs = self.work.dump_blobs(result)
-            blob_sha256 = self.cache.write_file(f"{key}.blobs", blobs) if blobs else ""
-            record = self.cache.new_record(result, blob_sha256=blob_sha256)
+            record = self.cache.new_record(result)
         self.cache.write(key, record, result.files)
-        if checkpointer is not None:
-            checkpointer.delete(len(result.files) - 1)
         return result
-
-    def is_nearly_cached(self, items: Sequence[WorkItem], *, max_bytes: int) -> bool:
-        """Return whether some items are cached, and less than `max_bytes` of weight is not."""
-        known = self.cache.names()
-        missing = [
-            item
-            for item in items
-            if not self.work.has_cheap_identity(item)
-            or f"{item_key(self.work.identity(item))}.json" not in known
-        ]
-        return len(missing) < len(items) and sum(item.weight for item in missing) < max_bytes
 
     def _restore(self, key: str, item: WorkItem) -> tuple[WorkResult, CacheRecord] | None:
         """Return the result and the record of an item that can be restored."""
         record = self.cache.read(key)
         if record is None:
             return None
-        stored = b""
-        if record.blob_sha256:
-            blobs = self.cache.read_file(f"{key}.blobs", sha256=record.blob_sha256)
-            if blobs is None:
-                return None
-            stored = blobs
         for paths in record.locations:
             files = self._restore_files(record, paths, item)
             if files is not None:
@@ -478,7 +336,7 @@ class CachingShardFn:
                     item.number,
                     files,
                     Counters(record.counters),
-                    self.work.load_blobs(files, stored),
+                    self.work.load_blobs(files),
                     record.details,
                     # An item that equals another item of the same job is not reused.
                     reused=record.created_in != self.cache.created_in,

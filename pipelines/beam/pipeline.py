@@ -1,31 +1,29 @@
 """Beam pipeline of a shard job.
 
-CreateRanges -> SpreadRanges -> ProcessItems -> results -> WriteResults
-                                             -> blobs -> ReduceBuckets -> WriteBuckets
+Plan -> ReadPlan -> SpreadItems -> ProcessItems -> results -> WriteResults
+                                                -> blobs -> ReduceBuckets -> WriteBuckets
 """
 
 from __future__ import annotations
 
 import functools
-import itertools
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import apache_beam as beam
 from apache_beam.metrics.metric import Metrics
-from apache_beam.transforms.combiners import ToListCombineFn
+from pydantic import TypeAdapter
 
 from pipelines.beam.item_cache import CachingShardFn
 from pipelines.beam.shard_work import (
-    MAX_INLINE_BYTES,
+    RESULTS_PER_FILE,
     BucketReduce,
-    ByteRange,
     ItemProcessor,
-    PlanFile,
-    ResultBatcher,
     ShardFn,
     SpillFile,
+    read_plan,
     reduce_bucket,
 )
 from pipelines.io.file_systems import file_system
@@ -47,22 +45,22 @@ class _ProcessItems(beam.DoFn):
         self,
         work: ShardFn,
         *,
-        plan: PlanFile,
+        item_type: type[Any],
         errors: ErrorFiles,
         spill: str,
-        results: tuple[str, int],
         progress: str,
         workers: int,
     ) -> None:
         self._code = CodeVersionCheck()  # first: other code may not be able to unpickle the work
-        self._processor, self._plan, self._spill = ItemProcessor(work, errors), plan, spill
-        self._results, self._progress_url, self._workers = results, progress, workers
+        self._processor, self._item_type = ItemProcessor(work, errors), item_type
+        self._spill, self._progress_url, self._workers = spill, progress, workers
         self._blobs: SpillFile | None = None
         self._namespace = type(work.work if isinstance(work, CachingShardFn) else work).__name__
 
     def setup(self) -> None:
         self._blobs = SpillFile(self._spill) if self._spill else None
         self._progress_file = ItemProgressFile(*file_system(self._progress_url))
+        self._parse = TypeAdapter(list[self._item_type]).validate_json  # type: ignore[name-defined]
 
     def finish_bundle(self) -> None:
         self._progress_file.flush()
@@ -71,14 +69,11 @@ class _ProcessItems(beam.DoFn):
         if self._blobs is not None:
             self._blobs.close()
 
-    def process(self, element: tuple[int, Iterable[ByteRange]]) -> Iterator[Any]:
-        url, max_inline_bytes = self._results
-        batcher = ResultBatcher(url, max_inline_bytes=max_inline_bytes)
-        items = itertools.chain.from_iterable(map(self._plan.items, element[1]))
+    def process(self, element: str) -> Iterator[Any]:
         # In the launching thread, the local runner's, the job's own recorder is the current one.
         recorder = current_recorder() or self._progress_file
         with recorder_scope(recorder):
-            for result in map_items(self._processor, items, workers=self._workers):
+            for result in map_items(self._processor, self._parse(element), workers=self._workers):
                 rows = sum(entry.rows or 0 for entry in result.files)
                 size_bytes = sum(entry.size_bytes for entry in result.files)
                 recorder.record(result.index, ItemProgress(1.0, rows, size_bytes))
@@ -86,8 +81,7 @@ class _ProcessItems(beam.DoFn):
                 blobs = result.blobs if self._blobs is None else self._blobs.write(result.blobs)
                 for blob in blobs:
                     yield beam.pvalue.TaggedOutput(BLOBS, (blob.bucket, blob.data))
-                yield from batcher.add(result)
-        yield from batcher.flush()
+                yield result.to_json()
 
     def _count(self, counters: Mapping[str, int]) -> None:
         """Count for the runner's console.
@@ -139,35 +133,44 @@ class ReduceBuckets(beam.PTransform[Any, Any]):
         )
 
 
+def _key_result(result: str) -> tuple[int, str]:
+    return json.loads(result)["index"] // RESULTS_PER_FILE, result
+
+
 class _WriteFile(beam.DoFn):
     def __init__(self, url: str) -> None:
         self._url = url
 
-    def process(self, results: list[str]) -> None:
+    def process(self, element: tuple[int, Iterable[str]]) -> None:
+        number, results = element
+        fs, path = file_system(f"{self._url}-{number}")
         # Sorted: a repeated bundle writes the same bytes.
-        fs, path = file_system(self._url)
         fs.pipe_file(path, "\n".join(sorted(results)).encode())
 
 
 @dataclass(kw_only=True, eq=False)
 class WriteResults(beam.PTransform[Any, Any]):
-    """JSON results, or names of files of them, in; one file of all, at `url`."""
+    """JSON results in; files `URL-0`, `URL-1`, ... with one result per line.
+
+    No element of the graph has more than `RESULTS_PER_FILE` results, whatever the plan.
+    """
 
     url: str
 
     def expand(self, results: Any) -> Any:
         return (
             results
-            | "GatherResults" >> beam.CombineGlobally(ToListCombineFn())
+            | "KeyResults" >> beam.Map(_key_result).with_output_types(tuple[int, str])
+            | "GroupResults" >> beam.GroupByKey()
             | "WriteFile" >> beam.ParDo(_WriteFile(self.url))
         )
 
 
 def shard_pipeline(
     job: str,
-    plan: PlanFile,
-    ranges: Sequence[ByteRange],
+    plan: str,
     *,
+    item_type: type[Any],
     work: ShardFn,
     errors: ErrorFiles,
     grouping: BucketReduce | None,
@@ -179,13 +182,13 @@ def shard_pipeline(
 
     Args:
         job: Name of the job on the runner.
-        plan: Work items.
-        ranges: Items of each element.
+        plan: URL of the plan (`written_plan`).
+        item_type: Class of the items.
         work: Work on each item.
         errors: Files of the workers' errors.
         grouping: Work on the blobs of each bucket.
-        urls: Files of the results of `work` and of `groups`, and start of the URLs of the
-            workers' `progress` files.
+        urls: Start of the URLs of the results of `work` and of `groups`, and of the workers'
+            `progress` files.
         spill: Folder that all workers share, for blobs; "": the runner groups the blobs themselves.
         workers: Number of worker processes that this process starts. 1: none.
     """
@@ -193,10 +196,9 @@ def shard_pipeline(
     spill = spill if grouping is not None and grouping.combine is None else ""
     process_items = _ProcessItems(
         work,
-        plan=plan,
+        item_type=item_type,
         errors=errors,
         spill=spill,
-        results=(urls["work"], MAX_INLINE_BYTES // max(1, len(ranges))),
         progress=urls["progress"],
         workers=workers,
     )
@@ -204,8 +206,9 @@ def shard_pipeline(
     def build(pipeline: beam.Pipeline) -> None:
         processed = (
             pipeline
-            | f"{job}: CreateRanges" >> beam.Create(list(enumerate(ranges)), reshuffle=False)
-            | "SpreadRanges" >> beam.GroupByKey()
+            | f"{job}: Plan" >> beam.Create([plan])
+            | "ReadPlan" >> beam.FlatMap(read_plan).with_output_types(str)
+            | "SpreadItems" >> beam.Reshuffle()
             | "ProcessItems" >> beam.ParDo(process_items).with_outputs(BLOBS, main="results")
         )
         _ = processed["results"] | "WriteResults" >> WriteResults(url=urls["work"])

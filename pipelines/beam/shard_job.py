@@ -12,8 +12,6 @@ Beam is loaded when a job runs, not when it is planned.
 from __future__ import annotations
 
 import contextlib
-import itertools
-import math
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -31,7 +29,7 @@ from pipelines.beam.shard_work import (
     ShardFn,
     SharedInput,
     WorkResult,
-    write_plan,
+    written_plan,
 )
 from pipelines.io.file_systems import file_system
 from pipelines.io.temporary_folders import temporary_folder
@@ -42,9 +40,6 @@ from pipelines.runners.runner import Runner
 from schemas.errors import RunnerError
 from schemas.execution_configs import ExecutionConfig
 from schemas.manifest import FileEntry, Reuse
-
-MIN_REMOTE_BYTES = 8 << 20
-"""Bytes of input from which on a job goes to an engine although most of its items are cached."""
 
 
 class JobResult(NamedTuple):
@@ -104,9 +99,7 @@ def run_shard_job(
     if pieces:
         cache = ItemCache(pieces, output)
         min_seconds = MIN_REMOTE_SECONDS if cache.is_remote else 0.0
-        shard_fn = caching = CachingShardFn(work, cache, min_seconds)
-        if not runner.is_local and caching.is_nearly_cached(planned, max_bytes=MIN_REMOTE_BYTES):
-            runner = get_runner(ExecutionConfig())
+        shard_fn = CachingShardFn(work, cache, min_seconds)
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(_job_folder(output, runner))
         urls = {
@@ -114,14 +107,15 @@ def run_shard_job(
             for name in ("work", "groups", "progress")
         }
         errors = ErrorFiles(f"{folder}/.results-errors-{uuid.uuid4().hex}")
-        elements = group_items(planned, max_elements=runner.max_elements, colocate_by=colocate_by)
-        plan, ranges = stack.enter_context(write_plan(elements, folder=folder))
+        # A process that has workers of its own gets all items together.
+        elements = [planned] if runner.workers > 1 else _colocate(planned, colocate_by)
+        plan = stack.enter_context(written_plan(elements, folder=folder))
         if shared is not None:
             stack.enter_context(shared.written(f"{folder}/.plan-input-{uuid.uuid4().hex}.json"))
         build = shard_pipeline(
             job,
             plan,
-            ranges,
+            item_type=type(planned[0]) if planned else tuple,
             work=shard_fn,
             errors=errors,
             grouping=grouping,
@@ -144,25 +138,16 @@ def run_shard_job(
     return JobResult(results, groups, measure_reuse(planned, results.reused))
 
 
-def group_items(
-    items: Sequence[Any], *, max_elements: int, colocate_by: Callable[[Any], Any] | None = None
-) -> list[list[Any]]:
-    """Return the items of each element of a job's graph; an engine gives elements to its workers.
-
-    Args:
-        items: Items of the job.
-        max_elements: Maximum number of elements.
-        colocate_by: Key of an item; items with equal keys are in one element. None: no two are.
-    """
+def _colocate(
+    items: Sequence[Any], colocate_by: Callable[[Any], Any] | None
+) -> list[Sequence[Any]]:
+    """Return the items that one worker gets together: those with equal keys, or one."""
+    if colocate_by is None:
+        return [[item] for item in items]
     groups: dict[Any, list[Any]] = {}
     for item in items:
-        groups.setdefault(colocate_by(item) if colocate_by else item.number, []).append(item)
-    size = math.ceil(len(groups) / max_elements)
-    grouped = list(groups.values())
-    return [
-        list(itertools.chain.from_iterable(grouped[start : start + size]))
-        for start in range(0, len(grouped), size or 1)
-    ]
+        groups.setdefault(colocate_by(item), []).append(item)
+    return list(groups.values())
 
 
 @contextlib.contextmanager

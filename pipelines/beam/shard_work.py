@@ -1,27 +1,19 @@
 """Work items of a job and their results, and the files that carry them between processes.
 
-Nothing here loads Beam. A job's plan is a file of JSON lines; an element of the Beam graph is a
-range of its bytes, so that the graph does not grow with the plan. Small results are sent through
-Beam; large ones are written to files, whose names are sent.
+Nothing here loads Beam. A job's plan is a file of JSON lines, so that the graph does not grow with
+it. Results are JSON texts, which Beam collects in a few files.
 """
 
 from __future__ import annotations
 
 import contextlib
-import io
 import json
-import os
 import struct
-import tempfile
 import uuid
-import weakref
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol
-
-from pydantic import TypeAdapter
 
 from pipelines.counters import Counters
 from pipelines.io.file_systems import file_system, read_file
@@ -147,46 +139,30 @@ def reduce_bucket(
 
 # The plan of a job
 
-ByteRange = tuple[int, int]
-"""First byte of some lines and the byte after them."""
-
-
-class PlanFile(NamedTuple):
-    """File of a job's items, one JSON list per line. Workers get a copy."""
-
-    url: str
-    item_type: type[Any]
-    """Class of the items."""
-
-    def items(self, lines: ByteRange) -> Iterator[Any]:
-        """Yield the items of some lines."""
-        fs, path = file_system(self.url)
-        adapter = TypeAdapter(self.item_type)
-        for line in fs.cat_file(path, start=lines[0], end=lines[1]).splitlines():
-            yield adapter.validate_json(line)
-
 
 @contextlib.contextmanager
-def write_plan(
-    elements: Sequence[Sequence[Any]], *, folder: str
-) -> Iterator[tuple[PlanFile, list[ByteRange]]]:
+def written_plan(elements: Iterable[Sequence[Any]], *, folder: str) -> Iterator[str]:
     """Write a hidden plan file into a folder; delete it after the block.
 
+    Args:
+        elements: Items that one worker gets together. Each is a line of the file.
+        folder: URL of the folder.
+
     Yields:
-        The plan, and the range of each element that has items.
+        URL of the plan.
     """
-    item_type = next((type(item) for items in elements for item in items), tuple)
-    plan = PlanFile(f"{folder}/.plan-{uuid.uuid4().hex}.ndjson", item_type)
-    lines, ranges = io.BytesIO(), list[ByteRange]()
-    for items in filter(None, elements):
-        start = lines.tell()
-        for item in items:
-            lines.write(json.dumps(item, separators=(",", ":")).encode() + b"\n")
-        ranges.append((start, lines.tell()))
-    fs, path = file_system(plan.url)
-    fs.pipe_file(path, lines.getvalue())
+    url = f"{folder}/.plan-{uuid.uuid4().hex}.ndjson"
+    lines = (json.dumps(items, separators=(",", ":")) for items in elements)
+    fs, path = file_system(url)
+    fs.pipe_file(path, "\n".join(lines).encode())
     with _deleted_after(fs, path):
-        yield plan, ranges
+        yield url
+
+
+def read_plan(url: str) -> list[str]:
+    """Return the elements of a plan, a JSON list of items each."""
+    fs, path = file_system(url)
+    return bytes(fs.cat_file(path)).decode().splitlines()
 
 
 class SharedInput:
@@ -228,99 +204,45 @@ def _deleted_after(fs: Any, path: str) -> Iterator[None]:
     fs.rm_file(path)
 
 
-# Results on their way to the launching process, and in it
+# Results in the launching process
 
-MAX_INLINE_BYTES = 8 << 20
-"""Bytes of results that are sent through Beam, summed over all elements."""
-
-_FILE_BYTES = 4 << 20
-
-
-class ResultBatcher:
-    """Collects the results of one element, and returns what Beam sends: results or file names."""
-
-    def __init__(self, url: str, *, max_inline_bytes: int) -> None:
-        """`url` begins the names of files for more than `max_inline_bytes` of results."""
-        self._url, self._max_inline_bytes = url, max_inline_bytes
-        self._texts: list[str] = []
-        self._size = 0
-
-    def add(self, result: WorkResult) -> Iterator[str]:
-        """Add a result; yield what can be sent."""
-        text = result.to_json()
-        self._texts.append(text)
-        self._size += len(text)
-        if self._size > max(_FILE_BYTES, self._max_inline_bytes):
-            yield self._write_file()
-
-    def flush(self) -> Iterator[str]:
-        """Yield the rest."""
-        if self._size > self._max_inline_bytes:
-            yield self._write_file()
-        else:
-            yield from self._texts
-
-    def _write_file(self) -> str:
-        name = f"{self._url}-{uuid.uuid4().hex}"
-        fs, path = file_system(name)
-        fs.pipe_file(path, "\n".join(self._texts).encode())
-        self._texts, self._size = [], 0
-        return name
-
-
-def read_results(url: str) -> Iterator[str]:
-    """Yield the JSON texts of all results listed at `url`; delete the list and its files."""
-    fs, path = file_system(url)
-    has_files = False
-    for line in fs.cat_file(path).decode().split("\n"):
-        if not line or line.startswith("{"):
-            yield from filter(None, [line])
-            continue
-        _, file = file_system(line)
-        has_files = True
-        yield from fs.cat_file(file).decode().split("\n")
-    fs.rm_file(path)
-    if has_files:  # repeated workers may have left files that are not listed
-        for name in fs.ls(path.rpartition("/")[0], detail=False):
-            if name.rpartition("/")[2].startswith(f"{path.rpartition('/')[2]}-"):
-                fs.rm_file(name)
+RESULTS_PER_FILE = 1_000
+"""Maximum number of results in a file, some megabytes."""
 
 
 class ResultList(Iterable[WorkResult]):
-    """Results of a job by number, in a temporary file; each is parsed when it is used."""
+    """Results of a job by number, held as JSON texts; each is parsed when it is used."""
 
     def __init__(self, url: str) -> None:
-        """Take the results that are listed at `url` (`read_results`)."""
-        spool = tempfile.TemporaryFile(prefix="bertloom-results-")  # noqa: SIM115 - see below
-        weakref.finalize(self, spool.close)
-        self._spool, start = spool, 0
-        slots: list[tuple[int, int, int]] = []  # number, offset and size
-        files: dict[int, list[FileEntry]] = {}
-        reused: list[int] = []
-        for text in read_results(url):
-            result, data = WorkResult.from_json(text), zlib.compress(text.encode(), 1)
-            slots.append((result.index, start, spool.write(data)))
-            start += len(data)
-            files[result.index] = result.files
-            reused += [result.index] if result.reused else []
-        spool.flush()
-        self._slots = sorted(slots)
-        self.numbers = [number for number, *_ in self._slots]
+        """Take the results from the files `URL-0`, `URL-1`, ..., and delete these."""
+        results: list[tuple[int, list[FileEntry], bool, str]] = []
+        for text in _take_lines(url):
+            result = WorkResult.from_json(text)
+            results.append((result.index, result.files, result.reused, text))
+        results.sort(key=lambda result: result[0])
+        self._texts = [text for *_, text in results]
+        self.numbers = [number for number, *_ in results]
         """Numbers of the items, ascending."""
 
-        self.files = tuple(entry for number in sorted(files) for entry in files[number])
+        self.files = tuple(entry for _, entries, *_ in results for entry in entries)
         """All files, in the order of the numbers."""
 
-        self.reused = frozenset(reused)
+        self.reused = frozenset(number for number, _, is_reused, _ in results if is_reused)
         """Numbers of the items that were restored."""
 
     def __len__(self) -> int:
-        return len(self._slots)
+        return len(self._texts)
 
     def __iter__(self) -> Iterator[WorkResult]:
-        for _, start, size in self._slots:
-            data = os.pread(self._spool.fileno(), size, start)
-            yield WorkResult.from_json(zlib.decompress(data).decode())
+        return map(WorkResult.from_json, self._texts)
+
+
+def _take_lines(url: str) -> Iterator[str]:
+    """Yield the lines of the files whose URLs begin with `url`; delete each file after it."""
+    fs, path = file_system(url)
+    for name in fs.glob(f"{path}-*"):
+        yield from bytes(fs.cat_file(name)).decode().splitlines()
+        fs.rm_file(name)
 
 
 # Blobs on this machine's disk

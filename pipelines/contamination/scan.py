@@ -25,11 +25,10 @@ from pipelines.beam.item_cache import CacheableShardFn
 from pipelines.beam.shard_work import Blob, BucketReduce, WorkResult
 from pipelines.counters import Counters
 from pipelines.documents.bucket_tables import (
+    bucket_blobs,
     bucket_report,
     bucket_tables,
-    dump_blobs,
     from_bytes,
-    load_blobs,
     remove_bucket_files,
     to_bytes,
 )
@@ -339,6 +338,9 @@ COUNTS = pa.schema([("ngram", pa.uint32()), ("documents", pa.uint32())])
 Found = tuple[Int64s, Int64s, Int64s]
 """Document in the batch, number and first word of each n-gram."""
 
+HITS = "__hits__"
+"""Folder of the shards of hits."""
+
 _BUCKET_BITS = 18  # of the number of an n-gram; one worker counts a bucket
 _SMALL_BUCKET = 64 << 10
 _BATCH_ROWS = 1 << 12
@@ -362,25 +364,34 @@ class ScanShard(CacheableShardFn):
         return {**item.identity(), "ngrams": self.ngrams.sha256}
 
     def rename_files(self, files: Sequence[FileEntry], item: ShardItem) -> list[FileEntry]:
-        return [entry.model_copy(update={"path": _shard_path(item)}) for entry in files]
+        return [
+            entry.model_copy(update={"path": path})
+            for entry, path in zip(files, _shard_paths(item), strict=True)
+        ]
 
-    def dump_blobs(self, report: WorkResult) -> bytes:
-        return dump_blobs(report.blobs)
-
-    def load_blobs(self, files: Sequence[FileEntry], stored: bytes) -> list[Blob]:
-        del files
-        return load_blobs(stored)
+    def load_blobs(self, files: Sequence[FileEntry]) -> list[Blob]:
+        counts = f"{self.output}/{files[1].stored_name}"
+        with open_shard(counts, expected=COUNTS) as reader:
+            return _count_blobs(reader.read_all())
 
     def process(self, item: ShardItem) -> WorkResult:
         counters = Counters()
         hits = _Hits(sum(len(table.hashes) for table in self._tables), self.max_document_frequency)
         for rows, batch in kept_rows(item, counters):
             hits.add(rows, batch, self._found(batch, counters))
-        with ShardWriter(_shard_path(item), schema=CONTAMINATION_HITS, output=self.output) as to:
+        hits_path, counts_path = _shard_paths(item)
+        with ShardWriter(hits_path, schema=CONTAMINATION_HITS, output=self.output) as to:
             for rows in hits.batches():
                 to.write(rows)
         counters.count("documents-with-any-run", to.rows)
-        return WorkResult(item.number, [to.entry()], counters, hits.blobs())
+        counts = hits.counts()
+        with ShardWriter(
+            counts_path, schema=COUNTS, output=self.output, compression="zstd"
+        ) as shard:
+            for rows in counts.to_batches():
+                shard.write(rows)
+        files = [to.entry(), shard.entry()]
+        return WorkResult(item.number, files, counters, _count_blobs(counts))
 
     def _found(self, batch: pa.RecordBatch, counters: Counters) -> Found:
         sentences, bounds = flat_lists(batch.column("sentences"))
@@ -395,8 +406,10 @@ class ScanShard(CacheableShardFn):
         return documents, numbers, starts - of_documents[documents]
 
 
-def _shard_path(item: ShardItem) -> str:
-    return f"__hits__/part-{item.number:05d}.arrow"
+def _shard_paths(item: ShardItem) -> tuple[str, str]:
+    """Return the paths of the hits and of the n-gram counts of a document shard."""
+    name = f"part-{item.number:05d}.arrow"
+    return f"{HITS}/{name}", f"__counts__/{name}"
 
 
 def read_tables(file: InputFile) -> list[NgramTable]:
@@ -456,19 +469,16 @@ class _Hits:
         table = pa.Table.from_arrays(columns, schema=CONTAMINATION_HITS)
         yield from table.to_batches(max_chunksize=_BATCH_ROWS)
 
-    def blobs(self) -> list[Blob]:
-        """Return the number of documents with each n-gram, one blob per bucket."""
-        found = np.flatnonzero(self._documents)
-        table = pa.table([found, self._documents[found]], schema=COUNTS)
-        ends = np.searchsorted(
-            found, np.arange(1, (len(self._documents) >> _BUCKET_BITS) + 2) << _BUCKET_BITS
-        )
-        blobs, start = [], 0
-        for bucket, end in enumerate(ends.tolist()):
-            if end > start:
-                blobs.append(Blob(bucket, to_bytes(table.slice(start, end - start))))
-            start = end
-        return blobs
+    def counts(self) -> pa.Table:
+        """Return the number of documents with each n-gram of the shard."""
+        numbers = np.flatnonzero(self._documents)
+        return pa.table([numbers, self._documents[numbers]], schema=COUNTS)
+
+
+def _count_blobs(counts: pa.Table) -> list[Blob]:
+    """Return the rows of `COUNTS` of each bucket."""
+    numbers = counts.column("ngram").to_numpy().astype(np.int64)
+    return list(bucket_blobs(counts, numbers >> _BUCKET_BITS))
 
 
 def ngram_document_counts(max_document_frequency: int, *, output: str) -> BucketReduce:

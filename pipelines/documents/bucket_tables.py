@@ -7,7 +7,7 @@ deleted after the tables of all buckets are merged.
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -20,25 +20,12 @@ from pipelines.io.file_systems import file_system
 from pipelines.io.shards import ShardWriter, open_shard
 
 _BATCH_ROWS = 1 << 18
-_BLOBS = pa.schema([("bucket", pa.int32()), ("data", pa.large_binary())])
 
 
-def dump_blobs(blobs: Sequence[Blob]) -> bytes:
-    """Return blobs as bytes, for the cache of finished work items."""
-    columns = [list(column) for column in zip(*blobs, strict=True)] or [[], []]
-    return to_bytes(pa.table(columns, schema=_BLOBS), compression="zstd")
-
-
-def load_blobs(data: bytes) -> list[Blob]:
-    """Return the blobs of `dump_blobs`."""
-    return [Blob(**row) for row in from_bytes(data).to_pylist()]
-
-
-def to_bytes(table: pa.Table, *, compression: str | None = None) -> bytes:
+def to_bytes(table: pa.Table) -> bytes:
     """Return a table as bytes for a shuffle or a report."""
     sink = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression=compression)
-    with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
+    with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table.combine_chunks())
     data: bytes = sink.getvalue().to_pybytes()
     return data

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines.beam.item_cache import CacheableShardFn, ItemCheckpointer
+from pipelines.beam.item_cache import CacheableShardFn
 from pipelines.beam.shard_work import Blob, WorkResult
 from pipelines.counters import (
     DROPPED_TEMPLATE,
@@ -35,7 +35,6 @@ from pipelines.documents.records import Document, RawText, record_batch, split_t
 from pipelines.documents.samples import SampleSelector, shorten
 from pipelines.io.bzip2_blocks import StreamCrcPart, verify_stream_crcs
 from pipelines.io.shards import ShardWriter, open_shard
-from pipelines.io.splits import RecordTracker
 from pipelines.mediawiki.pages import page_url
 from pipelines.sources import SOURCES, RawDocument, Split
 from schemas.arrow import DOCUMENTS
@@ -47,11 +46,11 @@ _BATCH_CHARACTERS = 4 << 20
 
 
 def read_texts(
-    split: Split, source: AnySource, count: Count, tracker: RecordTracker | None = None
+    split: Split, source: AnySource, count: Count
 ) -> Iterator[tuple[RawDocument, RawText]]:
     """Read and clean the texts of a split, and yield each with the record of its source."""
     language = language_of(split, source)
-    for raw in SOURCES[source.kind].read(split, source, count, tracker):
+    for raw in SOURCES[source.kind].read(split, source, count):
         yield (
             raw,
             RawText(
@@ -74,23 +73,18 @@ def read_documents(
     source: AnySource,
     config: DocumentsConfig,
     counters: Counters,
-    tracker: RecordTracker | None = None,
     samples: SampleSelector | None = None,
 ) -> Iterator[tuple[str, Document]]:
     """Yield the documents of a split with their ids, and count what is dropped.
 
-    The tracker is set to the record of the last document; `samples` are offered every document.
+    `samples` are offered every document.
     """
-    tracker = tracker or RecordTracker()
-    if tracker.has_ended:
-        return
-    for raw, text in read_texts(split, source, counters.count, tracker):
+    for raw, text in read_texts(split, source, counters.count):
         document = split_text(text, limits=config, count=counters.count, example=_example(raw))
         if document is not None:
             if samples is not None:
                 samples.offer(raw, text.language, document, split=split)
             yield raw.document_id, document
-    tracker.has_ended = True
 
 
 def _example(raw: RawDocument) -> Example:
@@ -102,14 +96,14 @@ def _example(raw: RawDocument) -> Example:
 
 
 def document_batches(
-    documents: Iterable[tuple[str, Document]], *, batch_characters: int = _BATCH_CHARACTERS
+    documents: Iterable[tuple[str, Document]],
 ) -> Iterator[pa.RecordBatch]:
-    """Yield documents as record batches of about `batch_characters` characters of text."""
+    """Yield documents as record batches of about `_BATCH_CHARACTERS` characters of text."""
     rows, characters = list[tuple[str, Document]](), 0
     for row in documents:
         rows.append(row)
         characters += sum(map(len, row[1].sentences))
-        if characters >= batch_characters:
+        if characters >= _BATCH_CHARACTERS:
             yield record_batch(rows, DOCUMENTS)
             rows, characters = [], 0
     if rows:
@@ -137,8 +131,7 @@ class BuildDocumentShard(CacheableShardFn):
             for number, entry in enumerate(files)
         ]
 
-    def load_blobs(self, files: Sequence[FileEntry], stored: bytes) -> list[Blob]:
-        del stored
+    def load_blobs(self, files: Sequence[FileEntry]) -> list[Blob]:
         blobs: list[Blob] = []
         for entry in files:
             url = f"{self.output}/{entry.stored_name}"
@@ -148,27 +141,13 @@ class BuildDocumentShard(CacheableShardFn):
         return blobs
 
     def process(self, item: DocumentItem) -> WorkResult:
-        return self.resume(item, WorkResult(item.number), None)
-
-    def min_checkpoint_weight(self) -> int:
-        return self.config.max_shard_bytes
-
-    def resume(
-        self, item: DocumentItem, begun: WorkResult, hand_over: ItemCheckpointer | None
-    ) -> WorkResult:
-        split, report = item.split, begun
-        reading, counters, samples = _progress(begun)
-        source = self._source(item)
-        documents = read_documents(split, source, self.config, counters, reading, samples)
+        split, counters, samples = item.split, Counters(), SampleSelector()
+        report = WorkResult(item.number, counters=counters)
+        documents = read_documents(split, self._source(item), self.config, counters, samples)
         batches = document_batches(documents)
-        for number in itertools.count(len(report.files)):
-            # An input without documents gives one empty shard.
-            if not self._write_shard(batches, report, number):
-                break
-            if hand_over is not None:
-                report.counters = counters
-                report.details = [reading.state(), counters.examples, samples.dump()]
-                hand_over.save(report)
+        # An input without documents gives one empty shard.
+        while self._write_shard(batches, report):
+            pass
         prefixes = (UNKNOWN_TEMPLATE, DROPPED_TEMPLATE)
         names = {name: n for name, n in counters.items() if name.startswith(prefixes)}
         parts = [name for name in counters if name.startswith(STREAM_PART)]
@@ -176,16 +155,13 @@ class BuildDocumentShard(CacheableShardFn):
             del counters[name]
         by_source = {f"{name}@{split.source}": amount for name, amount in counters.items()}
         counters.update(by_source)
-        report.counters = counters
         streams = [json.loads(name.removeprefix(STREAM_PART)) for name in parts]
         report.details = [counters.examples, names, streams, samples.dump()]
         return report
 
-    def _write_shard(
-        self, batches: Iterator[pa.RecordBatch], report: WorkResult, number: int
-    ) -> bool:
+    def _write_shard(self, batches: Iterator[pa.RecordBatch], report: WorkResult) -> bool:
         """Write the next shard of a split; return False if no batch is left."""
-        path = _shard_path(report.index, number)
+        path = _shard_path(report.index, len(report.files))
         keys: list[pa.RecordBatch] = []
         text_bytes, more = 0, False
         with ShardWriter(path, schema=DOCUMENTS, output=self.output, compression="zstd") as shard:
@@ -201,16 +177,6 @@ class BuildDocumentShard(CacheableShardFn):
             table = pa.Table.from_batches(keys)
             report.blobs.extend(duplicate_key_blobs(table, shard=path, buckets=self.buckets))
         return more
-
-
-def _progress(begun: WorkResult) -> tuple[RecordTracker, Counters, SampleSelector]:
-    """Return where to continue a split, with what an earlier worker counted and selected."""
-    counters = Counters(begun.counters)
-    if not begun.files:
-        return RecordTracker(), counters, SampleSelector()
-    state, examples, samples = begun.details
-    counters.examples = read_examples(examples)
-    return RecordTracker(**state), counters, SampleSelector(samples)
 
 
 def read_examples(details: Mapping[str, Any]) -> dict[str, list[Example]]:

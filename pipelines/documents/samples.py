@@ -90,9 +90,8 @@ class CorpusSamples(_Record):
 class SampleSelector:
     """Selects the documents of a split whose text digests are the smallest."""
 
-    def __init__(self, samples: Iterable[Mapping[str, Any]] = ()) -> None:
-        """Continue with samples that an earlier worker selected, as `dump` returned them."""
-        self._samples = [DocumentSample.model_validate(sample) for sample in samples]
+    def __init__(self) -> None:
+        self._samples: list[DocumentSample] = []
 
     def offer(self, raw: RawDocument, language: str, document: Document, *, split: Split) -> None:
         """Select a document if its digest is among the smallest so far."""

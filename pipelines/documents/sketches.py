@@ -129,8 +129,7 @@ class SketchShard(CacheableShardFn):
         entry = shard.entry()
         return WorkResult(item.number, [entry], counters, self._blobs(entry, keys))
 
-    def load_blobs(self, files: Sequence[FileEntry], stored: bytes) -> list[Blob]:
-        del stored
+    def load_blobs(self, files: Sequence[FileEntry]) -> list[Blob]:
         (entry,) = files
         url = f"{self.output}/{entry.stored_name}"
         with open_shard(url, expected=MINHASH_SKETCHES, columns=("bands",)) as reader:

@@ -24,14 +24,12 @@ from pipelines.documents.bucket_tables import (
     bucket_blobs,
     bucket_report,
     bucket_tables,
-    dump_blobs,
     from_bytes,
-    load_blobs,
     remove_bucket_files,
     to_bytes,
 )
 from pipelines.documents.exclusions import ShardItem, kept_rows, shard_items
-from pipelines.io.shards import ShardWriter
+from pipelines.io.shards import ShardWriter, open_shard
 from pipelines.io.stage_inputs import InputFile
 from pipelines.wordpiece.vocab_training import count_words, merge_counts
 from schemas.arrow import WORD_COUNTS
@@ -51,6 +49,7 @@ class CountWords(CacheableShardFn):
     """Counts the words of one document shard."""
 
     lowercase: bool
+    output: str
 
     def process(self, item: ShardItem) -> WorkResult:
         counters = Counters()
@@ -59,21 +58,32 @@ class CountWords(CacheableShardFn):
             words = count_words(batch.column("sentences").flatten(), lowercase=self.lowercase)
             counts = merge_counts([counts, words])
         counters.count("words", pc.sum(counts.column("count")).as_py() or 0)
-        return WorkResult(item.number, [], counters, list(_word_blobs(counts)))
+        entry = _write_counts(_shard_path(item), counts, output=self.output, compression="zstd")
+        return WorkResult(item.number, [entry], counters, list(_word_blobs(counts)))
 
     def identity(self, item: ShardItem) -> Any:
         return item.identity()
 
     def rename_files(self, files: Sequence[FileEntry], item: ShardItem) -> list[FileEntry]:
-        del item
-        return list(files)
+        return [entry.model_copy(update={"path": _shard_path(item)}) for entry in files]
 
-    def dump_blobs(self, report: WorkResult) -> bytes:
-        return dump_blobs(report.blobs)
+    def load_blobs(self, files: Sequence[FileEntry]) -> list[Blob]:
+        (entry,) = files
+        with open_shard(f"{self.output}/{entry.stored_name}", expected=WORD_COUNTS) as reader:
+            return list(_word_blobs(reader.read_all()))
 
-    def load_blobs(self, files: Sequence[FileEntry], stored: bytes) -> list[Blob]:
-        del files
-        return load_blobs(stored)
+
+def _shard_path(item: ShardItem) -> str:
+    return f"__counts__/part-{item.number:05d}.arrow"
+
+
+def _write_counts(
+    path: str, counts: pa.Table, *, output: str, compression: str | None = None
+) -> FileEntry:
+    with ShardWriter(path, schema=WORD_COUNTS, output=output, compression=compression) as shard:
+        for batch in counts.combine_chunks().to_batches():
+            shard.write(batch)
+    return shard.entry()
 
 
 def _word_blobs(counts: pa.Table) -> Iterator[Blob]:
@@ -111,7 +121,9 @@ class CountedWords(NamedTuple):
 
     words: pa.Table
     counters: Counters
-    file: FileEntry
+    files: tuple[FileEntry, ...]
+    """Counts of each shard, and of the corpus."""
+
     reuse: Reuse
 
 
@@ -132,7 +144,7 @@ def count_corpus(
     job = run_shard_job(
         "build-vocabulary",
         planned,
-        work=CountWords(config.lowercase),
+        work=CountWords(config.lowercase, output),
         output=output,
         execution=execution,
         pieces=pieces,
@@ -140,9 +152,7 @@ def count_corpus(
     )
     check_balance(sum_counters(job.reports), "documents", where="build-vocabulary")
     words = merge_counts(bucket_tables(job.groups, WORD_COUNTS, output=output))
-    with ShardWriter(WORD_COUNTS_FILE, schema=WORD_COUNTS, output=output) as shard:
-        for batch in words.combine_chunks().to_batches():
-            shard.write(batch)
+    entry = _write_counts(WORD_COUNTS_FILE, words, output=output)
     remove_bucket_files(job.groups, output=output)
     counters = sum_counters([*job.reports, *job.groups])
-    return CountedWords(words, counters, shard.entry(), job.reuse)
+    return CountedWords(words, counters, (*job.files, entry), job.reuse)

@@ -15,7 +15,7 @@ from pipelines.arrays import Int64s, flat_lists, list_array, ranges
 from pipelines.beam.item_cache import CacheableShardFn
 from pipelines.beam.shard_work import SharedInput, WorkResult
 from pipelines.counters import Counters
-from pipelines.instances import HELD_OUT, HELD_OUT_PREFIX, TRAINING, is_held_out
+from pipelines.instances import HELD_OUT, HELD_OUT_PREFIX, is_held_out
 from pipelines.instances.masking import read_vocabulary_ids
 from pipelines.instances.next_sentence_pool import NextSentencePool
 from pipelines.instances.pairing import InstanceBatch, create_instances
@@ -235,9 +235,6 @@ class BuildInstanceShard(CacheableShardFn):
             "pool": [files[number].sha256 for number in self._pool_numbers(item)],
             "vocabulary": [self.vocab.sha256, self.vocab_size],
         }
-
-    def has_cheap_identity(self, item: InstanceItem) -> bool:
-        return item.part == TRAINING  # a held-out pool depends on the contents of shards
 
     def rename_files(self, files: Sequence[FileEntry], item: InstanceItem) -> list[FileEntry]:
         return [

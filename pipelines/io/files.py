@@ -171,16 +171,13 @@ class FileWriter:
         elif self._fs.exists(self._target):  # memory:// shows a file from when it is opened
             self._fs.rm_file(self._target)
 
-    def entry(
-        self, *, rows: int | None = None, logical: str = "", statistics: Statistics | None = None
-    ) -> FileEntry:
+    def entry(self, *, rows: int | None = None, statistics: Statistics | None = None) -> FileEntry:
         return FileEntry(
             path=self.path,
             stored_name=self.stored_name,
             size_bytes=self.file.size,
             sha256=self.file.sha256.hexdigest(),
             rows=rows,
-            rows_digest=logical,
             statistics=statistics or {},
         )
 

@@ -7,10 +7,20 @@ import errno
 import fcntl
 import os
 import stat
+import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+
+CANNOT_LINK = frozenset({errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS})
+"""Errors of `os.link` on a disk without hard links, or for a file that has too many."""
+
+_PASSING = frozenset({errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EAGAIN})
+"""Errors of a network disk that another try does not have to meet."""
+
+_LINK_DELAYS = (0.1, 0.5, 2.0)
+"""Seconds before each further try of a link."""
 
 
 class SpecialFileError(OSError):
@@ -153,18 +163,32 @@ def create_atomic(target: Path, data: bytes) -> None:
 
     Raises:
         FileExistsError: The file exists. It is not changed.
-        HardLinkError: The disk cannot do it.
+        HardLinkError: The disk has no hard links.
+        OSError: The disk is full, failed, or is not writable.
     """
     with temp_file_beside(target, data) as written:
-        try:
-            os.link(written, target)
-        except FileExistsError:
-            # NFS repeats a request whose answer it lost, and reports that the link exists.
-            if target.is_symlink() or not written.samefile(target):
-                raise
-        except OSError as error:
-            raise HardLinkError(error.errno, error.strerror, str(target)) from error
+        for delay in (*_LINK_DELAYS, None):
+            try:
+                _link(written, target)
+                break
+            except OSError as error:
+                if delay is None or error.errno not in _PASSING:
+                    raise
+                time.sleep(delay)
     fsync_dir(target.parent)
+
+
+def _link(written: Path, target: Path) -> None:
+    try:
+        os.link(written, target)
+    except FileExistsError:
+        # NFS repeats a request whose answer it lost, and reports that the link exists.
+        if target.is_symlink() or not written.samefile(target):
+            raise
+    except OSError as error:
+        if error.errno in CANNOT_LINK:
+            raise HardLinkError(error.errno, error.strerror, str(target)) from error
+        raise
 
 
 def create_file(target: Path, data: bytes) -> None:

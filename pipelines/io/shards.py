@@ -13,12 +13,14 @@ import pyarrow as pa
 
 from pipelines.io.file_systems import fetch_file, file_system, protocols_of
 from pipelines.io.files import FileWriter, Statistics
-from pipelines.io.row_digest import MODULUS, rows_digest
 from pipelines.io.stage_inputs import InputFile
 from pipelines.io.temporary_folders import temporary_folder
 from schemas.arrow import check_schema
 from schemas.errors import ArtifactCorruptError
 from schemas.manifest import FileEntry
+
+if sys.byteorder != "little":  # pragma: no cover - no supported machine is
+    raise ImportError("bertloom's shards are defined on little-endian machines only")
 
 
 class ShardWriter:
@@ -33,7 +35,6 @@ class ShardWriter:
         """Prepare a shard. `compression` is `zstd`, `lz4`, or None for memory-mapped shards."""
         self.schema = schema
         self.rows = 0
-        self._logical = 0
         self._writer = FileWriter(path, output=output)
         self._options = pa.ipc.IpcWriteOptions(compression=compression, unify_dictionaries=False)
         self._arrow: Any = None
@@ -45,7 +46,6 @@ class ShardWriter:
 
     def write(self, batch: pa.RecordBatch) -> None:
         self.rows += batch.num_rows
-        self._logical = (self._logical + rows_digest(batch)) % MODULUS
         self._arrow.write_batch(batch)
 
     def __exit__(
@@ -63,9 +63,7 @@ class ShardWriter:
         self._writer.__exit__(kind, error, trace)
 
     def entry(self, *, statistics: Statistics | None = None) -> FileEntry:
-        return self._writer.entry(
-            rows=self.rows, logical=f"{self._logical:032x}", statistics=statistics or {}
-        )
+        return self._writer.entry(rows=self.rows, statistics=statistics)
 
 
 @contextlib.contextmanager

@@ -3,26 +3,21 @@
 A source is a module with two functions, listed in `pipelines.sources.SOURCES` under its `kind`:
 
 * `plan(config) -> list[Split]` runs once, on the submitting machine;
-* `read(split, config, count, reading) -> Iterator[RawDocument]` runs on a worker for one split.
+* `read(split, config, count) -> Iterator[RawDocument]` runs on a worker for one split.
 
 `read` counts the records of the raw input (`pages-in`, `books-in`, `rows-in`), the dropped ones
 (`pages-dropped-redirect`, ...) and the ones it yields (`pages-kept`). See `pipelines.counters`.
-`reading` lets it resume after another worker (`RecordTracker`).
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import PurePosixPath
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol
 
-from pipelines.counters import Count, Example
-from schemas.errors import CorruptInputError
-
-_Record = TypeVar("_Record")
+from pipelines.counters import Count
 
 
 class SourceFile(NamedTuple):
@@ -150,73 +145,9 @@ class RawDocument(NamedTuple):
     """`https://HOST` of the wiki, or ""."""
 
 
-class RecordTracker:
-    """Number of the current record of a split, and the records of an earlier worker.
-
-    A compressed stream can only be read from its start, and its checksum is at the end. A reader
-    that resumes therefore reads the earlier records again, without counting, cleaning or yielding
-    them.
-    """
-
-    def __init__(
-        self, *, done: int = 0, names: Mapping[str, int] | None = None, has_ended: bool = False
-    ) -> None:
-        """Start a split, with the `state` of an earlier worker."""
-        self.number = 0
-        """Number of the current record, from 1."""
-
-        self.names = Counter(names)
-        """Counts by name that are reported at the end of the split."""
-
-        self.has_ended = has_ended
-        """True if the split is completely read and counted."""
-
-        self._done = done
-        self._counts = not done
-
-    def state(self) -> dict[str, Any]:
-        """Return JSON values from which another worker can resume."""
-        return {"done": self.number, "names": dict(self.names), "has_ended": self.has_ended}
-
-    @property
-    def is_new(self) -> bool:
-        """True if no earlier worker has read this record."""
-        return self.number > self._done
-
-    def counting(self, count: Count) -> Count:
-        """Return a counter that ignores records of earlier workers."""
-
-        def counted(name: str, amount: int = 1, /, *, example: Example | str = "") -> None:
-            if self._counts:
-                count(name, amount, example=example)
-
-        return counted
-
-    def records(self, found: Iterable[_Record], *, file: SourceFile) -> Iterator[_Record]:
-        """Yield all records of a split and update `number`.
-
-        Raises:
-            CorruptInputError: The split has fewer records than an earlier worker has read.
-        """
-        for record in found:
-            self.number += 1
-            yield record
-            # The text before the next record is also new from here.
-            self._counts = self.number >= self._done
-        if self.number < self._done:
-            raise CorruptInputError(
-                f"{file.uri}: cannot resume at record {self._done:,}, the file has "
-                f"{self.number:,}: it changed since the last attempt. Run the recipe again",
-                file=file.uri,
-                offset=file.size,
-            )
-
-
 class Source(Protocol):
     """A module of `pipelines.sources`."""
 
     def plan(self, config: Any) -> list[Split]: ...
 
-    def read(
-        self, split: Split, config: Any, count: Count, reading: RecordTracker | None = None
-    ) -> Iterator[RawDocument]: ...
+    def read(self, split: Split, config: Any, count: Count) -> Iterator[RawDocument]: ...

@@ -33,7 +33,6 @@ from pipelines.io.encodings import UTF8
 from pipelines.io.raw_files import describe_each, expand_paths, open_file
 from pipelines.io.splits import (
     RawDocument,
-    RecordTracker,
     SourceFile,
     Split,
     files_of_group,
@@ -101,16 +100,12 @@ def plan(config: BooksSource) -> list[Split]:
     return splits
 
 
-def read(
-    split: Split, config: BooksSource, count: Count, reading: RecordTracker | None = None
-) -> Iterator[RawDocument]:
+def read(split: Split, config: BooksSource, count: Count) -> Iterator[RawDocument]:
     """Yield the documents of one split in order.
 
     Raises:
         CorruptInputError: The archive is truncated or damaged.
     """
-    reading = reading or RecordTracker()
-    count = reading.counting(count)
     detail = json.loads(split.detail)
     entries: Iterable[_Entry] = (
         _loose_entries(files_of_group(split))
@@ -118,8 +113,8 @@ def read(
         else _archive_entries(split, count, is_all=detail["all"])
     )
     books = _books(entries, config, count, split=split, repeated=frozenset(detail["repeated"]))
-    for book in reading.records(books, file=split.file):
-        if reading.is_new and (document := _document(book, count)) is not None:
+    for book in books:
+        if (document := _document(book, count)) is not None:
             yield document
 
 

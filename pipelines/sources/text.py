@@ -39,7 +39,6 @@ from pipelines.io.splits import (
     MAX_SPLIT_BYTES,
     MIN_SPLIT_BYTES,
     RawDocument,
-    RecordTracker,
     SourceFile,
     Split,
     files_of_group,
@@ -150,25 +149,20 @@ def _observe_starts(form: str, config: TextSource, step: int) -> DocumentStarts:
     return SeparatedDocuments(step, needs_blank_line=is_separated)
 
 
-def read(
-    split: Split, config: TextSource, count: Count, reading: RecordTracker | None = None
-) -> Iterator[RawDocument]:
+def read(split: Split, config: TextSource, count: Count) -> Iterator[RawDocument]:
     """Yield the documents of one split in order.
 
     Raises:
         CorruptInputError: A compressed or Parquet file is truncated or damaged.
     """
-    reading = reading or RecordTracker()
-    count = reading.counting(count)
     grouped = files_of_group(split)
     documents = (
         _documents_of_group(grouped, config, count)
         if grouped
         else ((rows, split.file) for rows in _documents_of(split, config, count))
     )
-    for rows, file in reading.records(documents, file=split.file):
-        document = _document(rows, file, config, count) if reading.is_new else None
-        if document is not None:
+    for rows, file in documents:
+        if (document := _document(rows, file, config, count)) is not None:
             yield document
 
 

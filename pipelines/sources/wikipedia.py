@@ -30,7 +30,7 @@ from pipelines.io.checksums import is_checksum_list, published_checksums, verify
 from pipelines.io.compression import Chunk, Compression, Damage, compression_of, decompressed
 from pipelines.io.file_systems import SMALL_READ_AHEAD
 from pipelines.io.raw_files import expand_paths, file_size, open_file, parallel_map
-from pipelines.io.splits import RawDocument, RecordTracker, SourceFile, Split, split_bytes
+from pipelines.io.splits import RawDocument, SourceFile, Split, split_bytes
 from pipelines.mediawiki.dumps import (
     Encoding,
     Header,
@@ -120,9 +120,7 @@ def plan(config: WikipediaSource) -> list[Split]:
     return [split for splits in planned for split in splits]
 
 
-def read(
-    split: Split, config: WikipediaSource, count: Count, reading: RecordTracker | None = None
-) -> Iterator[RawDocument]:
+def read(split: Split, config: WikipediaSource, count: Count) -> Iterator[RawDocument]:
     """Yield the documents of the pages that begin in the split, in order.
 
     Raises:
@@ -143,20 +141,16 @@ def read(
 
     detail = _Detail.from_json(split.detail)
     markup = wiki_settings(detail.language, detail.namespaces)
-    reading = reading or RecordTracker()
-    count = reading.counting(count)
     count("raw-bytes", split.end - split.start)
     drop_sentences = config.on_unknown_template == "drop-sentence"
-    holes = UnknownTemplates(drop_sentences=drop_sentences, names=reading.names)
+    holes = UnknownTemplates(drop_sentences=drop_sentences)
     dropped = DroppedText()
     last_whole = ""
-    for item in reading.records(_pages(split, detail, count), file=split.file):
+    for item in _pages(split, detail, count):
         if isinstance(item, Damage):
             _take_damage(item, split, config, count, last_whole=last_whole)
             continue
         last_whole = page_name(item.title, item.page_id)
-        if not reading.is_new:
-            continue
         count("pages-in")
         if item.revisions > 1:
             count("revisions-superseded", item.revisions - 1)

@@ -7,14 +7,15 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from support.corpus_builder import as_input, digests, run_corpus, small_recipe, small_sample
-from support.golden import GOLDEN, golden_digests
+from support.golden import GOLDEN, golden_digests, rows_digest
+from support.waiting import wait_until
 
+from benchmarks.local_server import free_ports
 from flows.sample import SampleFiles
 from pipelines.build_instances import build_instances
 from pipelines.io.file_systems import file_system
@@ -70,8 +71,7 @@ def test_golden_rows_without_held_out_documents(
         output=str(tmp_path),
         execution=ExecutionConfig(),
     )
-    rows = golden_digests({"build-instances": made})["build-instances"]
-    assert rows == "4bbbf0b5cdb616108d16dfd294e8eb48"
+    assert rows_digest(made.files, tmp_path) == "4bbbf0b5cdb616108d16dfd294e8eb48"
     assert made.counters["instances"] == sum(entry.rows or 0 for entry in made.files)
     assert made.statistics["held_out_instances"] == 0
 
@@ -96,19 +96,9 @@ def test_bytes_do_not_depend_on_order_or_runner(
     assert digests(outputs) == digests(one_worker[1])
 
 
-def _free_port() -> int:
+def _is_listening(port: int) -> bool:
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def _wait_for(port: int) -> None:
-    for _ in range(300):
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.1)
-    pytest.fail(f"nothing listens on port {port}")
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 @pytest.fixture
@@ -117,7 +107,7 @@ def job_service(tmp_path: Path, bucket: str) -> Iterator[tuple[str, ...]]:
 
     They share only the bucket; temporary files and caches are in separate folders.
     """
-    job, pool = _free_port(), _free_port()
+    job, pool = free_ports(2)
     commands = [
         ["apache_beam.runners.portability.local_job_service_main", "--job_port", str(job),
          "--staging_dir", str(tmp_path / "staging")],
@@ -134,8 +124,7 @@ def job_service(tmp_path: Path, bucket: str) -> Iterator[tuple[str, ...]]:
             for command in commands
         ]  # fmt: skip
         try:
-            _wait_for(job)
-            _wait_for(pool)
+            wait_until(lambda: _is_listening(job) and _is_listening(pool))
             yield (
                 f"--job_endpoint=localhost:{job}",
                 "--environment_type=EXTERNAL",
@@ -165,7 +154,8 @@ def test_portable_job_service_builds_equal_bytes_in_bucket(
 
 def test_golden_rows(one_worker: tuple[Path, dict[str, StageOutput]]) -> None:
     """The rows of each stage, not the bytes, so that another pyarrow changes nothing here."""
-    assert golden_digests(one_worker[1]) == GOLDEN, (
+    folder, outputs = one_worker
+    assert golden_digests(outputs, folder) == GOLDEN, (
         "A stage's output changed. If that was meant: raise its version, say in CHANGELOG.md "
         "what used to happen, and run `PYTHONPATH=tests python -m support.golden` for new digests."
     )

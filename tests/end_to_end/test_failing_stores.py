@@ -15,7 +15,7 @@ from support.recipe_runs import published, run_recipe_file
 from benchmarks.object_store import Proxy, S3Server, environment
 from flows.cli.doctor import check_store
 from flows.sample import write_sample
-from flows.store.artifacts import CARD, ArtifactStore
+from flows.store.artifacts import ArtifactStore
 from pipelines.io.file_systems import file_system
 
 pytestmark = pytest.mark.network
@@ -113,7 +113,7 @@ def _left_over(name: str) -> list[str]:
     known = set()
     for pointer in store.pointers():
         manifest = store.manifest(pointer.manifest)
-        known |= {manifest.manifest_path, f"{manifest.artifact_path}/{CARD}"}
+        known.add(manifest.manifest_path)
         known |= {f"{manifest.data_path}/{entry.stored_name}" for entry in manifest.files}
     passing = ("artifacts", "active", "leases", "probe", "quarantine", "work")
     return sorted({path for top in passing for path in store.backend.stat(top)} - known)

@@ -30,7 +30,7 @@ class FakeFlowRun:
         self.parameters = parameters
 
 
-@pytest.mark.parametrize("more", [{}, {"overrides": None, "store": None, "workers": None}])
+@pytest.mark.parametrize("more", [{}, {"overrides": [], "store": None, "workers": None}])
 def test_crashed_rebuild_is_marked_when_recipe_needs_its_overrides(
     tmp_path: Path, more: dict[str, Any]
 ) -> None:
@@ -39,6 +39,8 @@ def test_crashed_rebuild_is_marked_when_recipe_needs_its_overrides(
     file, store = tmp_path / "tiny.yaml", ArtifactStore(str(tmp_path / "store"))
     file.write_text(RECIPE.format(store=store.root))
     write_run(store, "20260101t000000-aa", state="running", recipe={"name": "tiny"}, pid=2**22 + 1)
-    run: Any = FakeFlowRun(recipe=str(file), wiki="tinywiki", downloads=str(tmp_path), **more)
+    run: Any = FakeFlowRun(
+        request={"recipe": str(file), "wiki": "tinywiki", "downloads": str(tmp_path), **more}
+    )
     mark_run_crashed(cast("Any", None), run, cast("Any", None))
     assert read_run(store, "20260101t000000-aa").state == "crashed"

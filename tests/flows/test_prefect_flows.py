@@ -14,7 +14,7 @@ from uuid import UUID, uuid4
 import pytest
 from support.fake_stages import LABELS, FakeStages
 
-from flows.artifact_markdown import metric_rows, run_markdown, stage_markdown
+from flows.artifact_markdown import browser_url, run_markdown, stage_markdown
 from flows.bert import PARTS, recipe_steps, stages
 from flows.preparation import prepare_run
 from flows.recipes.loader import recipe_from
@@ -52,7 +52,7 @@ def task_runs(flow_run_id: str, *, ended: int = len(LABELS)) -> dict[str, Any]:
     from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
 
     chosen = FlowRunFilter(id=FlowRunFilterId(any_=[flow_run_id]))
-    deadline = time.monotonic() + 30  # the server records task runs asynchronously
+    deadline = time.monotonic() + 300  # the server records task runs asynchronously
     with get_client(sync_client=True) as client:
         while True:
             runs = client.read_task_runs(flow_run_filter=chosen)
@@ -81,7 +81,7 @@ def test_second_flow_run_has_cached_states(
     recipe: Recipe, fakes: FakeStages, tmp_path: Path
 ) -> None:
     lines: list[str] = []
-    first = run_recipe(recipe, log=lines.append)
+    first = run_recipe(recipe, log=lines.append, engine="prefect")
     assert [result.label for result in first] == LABELS
     assert fakes.calls == ["documents", "vocabulary", "tokens", "instances", "instances"]
     assert [line.split()[0] for line in lines if not line.startswith(" ")] == LABELS
@@ -102,7 +102,7 @@ def test_second_flow_run_has_cached_states(
         shown["run-fake"].data
     )
 
-    second = run_recipe(recipe, log=lines.append)
+    second = run_recipe(recipe, log=lines.append, engine="prefect")
     assert fakes.calls == []
     assert [result.manifest for result in second] == [result.manifest for result in first]
     assert all(result.was_cached for result in second)
@@ -129,7 +129,7 @@ def test_user_error_is_not_retried_and_is_state_message(recipe: Recipe, fakes: F
         logger.addHandler(handler)
     try:
         with pytest.raises(VocabularyError):
-            run_recipe(recipe, log=lines.append)
+            run_recipe(recipe, log=lines.append, engine="prefect")
     finally:
         for logger in loggers:
             logger.removeHandler(handler)
@@ -155,11 +155,9 @@ def test_user_error_is_not_retried_and_is_state_message(recipe: Recipe, fakes: F
 def test_transient_error_is_retried(
     recipe: Recipe, fakes: FakeStages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from flows.prefect_flows import execute_step
-
-    monkeypatch.setattr(execute_step, "retry_delay_seconds", [0, 0])
+    monkeypatch.setattr("flows.prefect_flows.RETRY_DELAYS", (0, 0))
     fakes.module.FAULTS["tokens"] = [ConnectionResetError("reset")]
-    run_recipe(recipe, log=lambda line: None)
+    run_recipe(recipe, log=lambda line: None, engine="prefect")
     assert fakes.calls.count("tokens") == 2
 
 
@@ -169,11 +167,11 @@ def test_concurrent_steps_wait_for_their_inputs(recipe: Recipe, fakes: FakeStage
     recipe = recipe.model_copy(update={"execution": execution})
     fakes.module.FAULTS["instances"] = [ZeroDivisionError()]
     with pytest.raises(ZeroDivisionError):
-        run_recipe(recipe, log=lambda line: None)
+        run_recipe(recipe, log=lambda line: None, engine="prefect")
     record = record_of(recipe)
     assert len(record["failures"]) == 1
     assert len(record["steps"]) == 4
-    results = run_recipe(recipe, log=lambda line: None)
+    results = run_recipe(recipe, log=lambda line: None, engine="prefect")
     assert [result.label for result in results] == LABELS
     assert sum(not result.was_cached for result in results) == 1
     runs = task_runs(record_of(recipe)["flow_run_id"])
@@ -189,7 +187,7 @@ def test_interrupt_stops_trainings_of_other_threads(
 
     def train(*_: Any, **__: Any) -> None:
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-        results.append(stopped.wait(5))
+        results.append(stopped.wait(300))
         raise RuntimeError("stopped")
 
     monkeypatch.setattr(fakes.module, "documents", train)
@@ -198,7 +196,7 @@ def test_interrupt_stops_trainings_of_other_threads(
     execution = recipe.execution.model_copy(update={"max_parallel_steps": 2})
     recipe = recipe.model_copy(update={"execution": execution, "build_examples": examples})
     with pytest.raises(KeyboardInterrupt):
-        run_recipe(recipe, log=lambda line: None)
+        run_recipe(recipe, log=lambda line: None, engine="prefect")
     assert results == [True]
     assert record_of(recipe)["state"] == "interrupted"
 
@@ -214,7 +212,7 @@ def test_run_record_has_final_state_of_flow_run(fakes: FakeStages, tmp_path: Pat
     for state, create_state in states.items():
         parameters = {"recipe": recipe.model_dump(mode="json")}
         flow_run = FlowRun(flow_id=uuid4(), parameters=parameters)
-        run = prepare_run(recipe, StepGraph())
+        run = prepare_run(recipe, StepGraph(), store=None)
         run.flow_run_id = str(flow_run.id)
         with run:
             mark_run_ended(bert_flow, flow_run, create_state(message="its process is gone"))
@@ -246,7 +244,7 @@ def test_sweep_of_100_variants_fits_into_flow_parameters(
 
 
 def test_every_stage_is_in_one_part() -> None:
-    names = [stage.name for part_stages, _ in PARTS.values() for stage in part_stages]
+    names = [stage.name for part in PARTS.values() for stage in part]
     assert sorted(names) == sorted(stages())
 
 
@@ -268,7 +266,7 @@ def test_steps_that_use_gpu_have_tag(fakes: FakeStages, tmp_path: Path, device: 
 def run(fakes: FakeStages, tmp_path: Path) -> Run:
     """A run that has built every step."""
     recipe = fakes.recipe(str(tmp_path / "store"))
-    run = prepare_run(recipe, recipe_steps(recipe))
+    run = prepare_run(recipe, recipe_steps(recipe), store=None)
     with local_executor(run) as submit:
         run_steps(run, submit)
     return run
@@ -278,18 +276,49 @@ def with_manifest(result: StepResult, **changes: Any) -> StepResult:
     return result._replace(manifest=result.manifest.model_copy(update=changes))
 
 
-def test_artifact_of_stage_has_counts_and_lineage_and_escapes_text(run: Run) -> None:
-    result = run.step_results["build-documents"]
-    text = stage_markdown([result], store=run.store, run_id=run.run_id)
-    assert "| documents | 4 | 3 | 1 | too-short 1 |" in text
-    assert "```mermaid\n" in text
-    assert "raw.txt" in text
-    assert result.manifest.artifact_id in text
-    assert metric_rows(result.manifest) == []
-    hostile = stage_markdown(
-        [result._replace(label="a|b <script>\n`x`")], store=run.store, run_id=run.run_id
-    )
+def test_artifact_of_stage_has_tree_and_card_and_escapes_text(run: Run) -> None:
+    result = run.step_results["build-tokens"]
+    text = stage_markdown([result], run=run)
+    tree = text.partition("```text\n")[2].partition("\n```")[0].splitlines()
+    assert tree[0].startswith(f"build-tokens {result.manifest.artifact_id}")
+    [raw] = [line for line in tree if "raw.txt" in line]
+    assert raw.index("raw.txt") > 4  # indented below the documents
+    assert "mermaid" not in text
+    assert "| `build-documents` | documents | 4 | 3 | 1 | too-short 1 |" in text  # of its card
+    hostile = stage_markdown([result._replace(label="a|b <script>\n`x`")], run=run)
     assert "| a\\|b &lt;script> 'x' |" in hostile
+
+
+def test_artifact_of_stage_without_card_and_of_several_steps_has_tree(run: Run) -> None:
+    for label in ("build-vocabulary", "build-instances.two"):
+        stage = run.step_results[label].manifest.stage
+        results = [item for item in run.results() if item.manifest.stage == stage]
+        text = stage_markdown(results, run=run)
+        assert f"Lineage of {label}:" in text
+        assert "raw.txt" in text
+        assert "License" not in text
+
+
+@pytest.mark.parametrize(
+    ("address", "endpoint", "url"),
+    [
+        ("/data/a store/run.html", "", "file:///data/a%20store/run.html"),
+        (
+            "s3://b/store/r\u00fcn.html",
+            "",
+            "https://console.aws.amazon.com/s3/object/b?prefix=store/r%C3%BCn.html",
+        ),
+        ("s3://b/store/run.html", "http://minio:9000/", "http://minio:9000/b/store/run.html"),
+        ("gs://b/s/run.html", "http://minio:9000", "https://storage.cloud.google.com/b/s/run.html"),
+        ("memory://b/run.html", "", ""),
+    ],
+)
+def test_browser_url_is_one_that_a_browser_opens(
+    address: str, endpoint: str, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AWS_ENDPOINT_URL_S3", raising=False)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    assert browser_url(address) == url
 
 
 def test_summary_shows_failures_first_then_results(
@@ -306,13 +335,15 @@ def test_summary_shows_failures_first_then_results(
     run.step_results["build-vocabulary"] = trained
     text = run_markdown(run, title="fake: 5 steps")
     assert text.startswith("**evaluate.cola** failed: no such file: cola/dev.tsv\n\n")
-    assert f"[Report](file://{run.store.root}/runs/{run.run_id}/report.html)" in text
+    path = f"runs/{run.run_id}/report.html"
+    assert f"[Report](file://{run.store.root}/{path})" in text
     assert "| build-vocabulary | 7 steps, held-out perplexity 12.50 |" in text
-    assert metric_rows(trained.manifest) == [("held_out.perplexity", "12.50")]
-    monkeypatch.setattr(run.store, "url", lambda path: f"s3://bucket/store/{path}")
+    monkeypatch.setattr(run.store, "url", lambda path: f"gs://bucket/store/{path}")
     text = run_markdown(run, title="fake: 5 steps")
-    assert f"Report: `s3://bucket/store/runs/{run.run_id}/report.html`" in text
-    assert "](s3:" not in text
+    assert f"[Report](https://storage.cloud.google.com/bucket/store/{path})" in text
+    assert f"`gs://bucket/store/{path}`" in text
+    monkeypatch.setattr(run.store, "url", lambda path: f"memory://store/{path}")
+    assert f"Report: `memory://store/{path}`" in run_markdown(run, title="fake: 5 steps")
 
 
 @pytest.mark.parametrize("missing", ["one.txt", "vocab.txt"])

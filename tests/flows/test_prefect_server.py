@@ -1,4 +1,4 @@
-"""Runs with an ephemeral Prefect server: ended by a signal, killed, and resumed."""
+"""Runs with Prefect's temporary server: ended by a signal, killed, and resumed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ import httpx
 import pytest
 from support.paths import PYTHONPATH
 
-from flows.prefect_server import EphemeralServer, prefect_api, start_server
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunRecord, read_run, run_ids
 
@@ -51,7 +50,7 @@ with installed(code, pytest.MonkeyPatch()) as fakes:
     fakes.write("stages", STAGES + {SLOW!r})
     recipe = fakes.recipe(store)
     with handle_errors(debug=lambda: True):
-        run_recipe(recipe, log=print)
+        run_recipe(recipe, log=print, engine="prefect")
 """
 
 
@@ -103,75 +102,84 @@ class Runs:
             return [row[0] for row in rows]
 
 
-def servers_of(pid: int) -> list[str]:
-    """Return the command lines of the Prefect servers that a process started."""
-    commands = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            words = path.read_bytes().decode().split("\0")
-        except OSError:  # it has just ended
-            continue
-        if any("prefect_server_process" in word for word in words) and str(pid) in words:
-            commands.append(" ".join(words))
-    return commands
+def is_running(pid: int) -> bool:
+    """Return whether a process runs. One that has ended and was not waited for has no words."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes() != b""
+    except OSError:
+        return False
 
 
-def test_run_resumes_after_signal_and_after_kill(tmp_path: Path) -> None:
+def children_of(pid: int) -> list[int]:
+    """Return the child processes of a process."""
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for path in tasks for child in path.read_text().split()]
+
+
+def server_of(pid: int) -> int:
+    """Return the process id of the Prefect server of a run: the child of one of its children."""
+    [server] = [
+        server
+        for child in children_of(pid)
+        for server in children_of(child)
+        if b"prefect.server.api.server:create_app" in Path(f"/proc/{server}/cmdline").read_bytes()
+    ]
+    return server
+
+
+def wait_for_end(pid: int) -> None:
+    """Wait until a process that is not our child has ended."""
+    while is_running(pid):
+        time.sleep(0.05)
+
+
+def check_secret(server: int, folder: Path) -> None:
+    """Check that a server answers its own run only, and that other users cannot see the secret."""
+    environment = dict(
+        line.split("=", 1)
+        for line in Path(f"/proc/{server}/environ").read_text().split("\0")
+        if "=" in line
+    )
+    words = Path(f"/proc/{server}/cmdline").read_text().split("\0")
+    user, secret = environment["PREFECT_SERVER_API_AUTH_STRING"].split(":")
+    url = f"http://127.0.0.1:{words[words.index('--port') + 1]}/api"
+    with httpx.Client(base_url=url, trust_env=False, timeout=60) as client:
+        statuses = [
+            client.post("/flow_runs/filter", json={}, auth=auth).status_code
+            for auth in (None, (user, "other"), (user, secret))
+        ]
+    assert statuses == [401, 401, 200]
+    assert len(secret) > 30
+    assert not any(secret in word for word in words)
+    files = (path for path in folder.rglob("*") if path.is_file())
+    assert not any(secret.encode() in path.read_bytes() for path in files)
+
+
+def test_run_ends_its_server_and_resumes_after_signals_and_kill(tmp_path: Path) -> None:
     runs = Runs(tmp_path)
-    process = runs.start_and_wait()
-    assert len(servers_of(process.pid)) == 1
-    os.killpg(process.pid, signal.SIGTERM)
-    assert process.wait() == 128 + signal.SIGTERM, runs.log()
-    assert [record.state for record in runs.records()] == ["interrupted"]
-    assert runs.prefect_states() == ["CRASHED"]
-    assert not servers_of(process.pid)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        process = runs.start_and_wait()
+        server = server_of(process.pid)
+        check_secret(server, tmp_path)
+        os.killpg(process.pid, number)  # as a terminal does after Ctrl-C
+        assert process.wait() == 128 + number, runs.log()
+        assert not is_running(server)
+    assert [record.state for record in runs.records()] == ["interrupted", "interrupted"]
+    assert runs.prefect_states() == ["CRASHED", "CRASHED"]
     assert list((tmp_path / "store" / "artifacts" / "build-tokens").rglob("part-*")) == []
 
     process = runs.start_and_wait()
+    server = server_of(process.pid)
     process.kill()
     process.wait()
-    assert [record.state for record in runs.records()] == ["interrupted", "running"]
-    while servers_of(process.pid):
-        time.sleep(0.1)
+    assert [record.state for record in runs.records()] == ["interrupted", "interrupted", "running"]
+    wait_for_end(server)
 
     runs.wait_file.unlink()
     process = runs.start()
     assert process.wait() == 0, runs.log()
     records = runs.records()
-    assert [record.state for record in records] == ["interrupted", "crashed", "completed"]
-    assert runs.prefect_states() == ["CRASHED", "CRASHED", "COMPLETED"]
+    states = ["interrupted", "interrupted", "crashed", "completed"]
+    assert [record.state for record in records] == states
+    assert runs.prefect_states() == ["CRASHED", "CRASHED", "CRASHED", "COMPLETED"]
     assert [step.was_cached for step in records[-1].steps] == [True, True, False, False, False]
-
-
-def test_ephemeral_server_refuses_requests_without_its_secret(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    from prefect.client.orchestration import get_client
-
-    monkeypatch.setenv("PREFECT_HOME", str(tmp_path / "prefect"))
-    server = EphemeralServer()
-    try:
-        server.wait()
-        _, secret = server.auth_string.split(":")
-        with httpx.Client(base_url=server.url, trust_env=False) as client:
-            asked = {
-                str(auth): client.post("/flow_runs/filter", json={}, auth=auth).status_code
-                for auth in (None, ("bertloom", "other"), ("bertloom", secret))
-            }
-        assert list(asked.values()) == [401, 401, 200]
-        (command,) = servers_of(os.getpid())
-        assert secret not in command
-        with prefect_api(server), get_client(sync_client=True) as own:
-            assert own.read_flow_runs() == []
-    finally:
-        server.stop()
-    assert not any(
-        secret.encode() in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()
-    )
-
-
-def test_configured_server_is_used(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
-    assert start_server() is None

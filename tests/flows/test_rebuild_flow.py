@@ -53,7 +53,7 @@ def test_flow_publishes_skips_and_refuses(
 
     file, store = tmp_path / "tiny.yaml", ArtifactStore(str(tmp_path / "store"))
     file.write_text(RECIPE)
-    parameters: dict[str, Any] = {
+    request = {
         "recipe": str(file),
         "wiki": "tinywiki",
         "downloads": str(tmp_path / "dumps"),
@@ -63,18 +63,18 @@ def test_flow_publishes_skips_and_refuses(
     started = datetime.now(UTC)
     with installed(tmp_path / "code", monkeypatch) as fakes:
         months["20261001"] = 1000
-        first = rebuild(**parameters)
+        first = rebuild(request)
         assert (first["outcome"], first["version_ref"]) == ("published", "corpus/tiny/20261001")
         assert fakes.calls == ["documents", "vocabulary", "tokens", "instances"]
 
-        again = rebuild(**parameters)
+        again = rebuild(request)
         assert again["outcome"] == "skipped"
         assert fakes.calls == []
 
         months["20261101"] = 500
         before = store.ref("corpus/tiny/latest")
         with pytest.raises(CorpusChangeLimitError, match="documents-kept 1,000 -> 500"):
-            rebuild(**parameters)
+            rebuild(request)
         assert store.ref("corpus/tiny/latest") == before
 
     runs, artifacts = read_server(since=started)

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from support.cli_runner import Cli
-from support.full_recipe import write_whole_flow
 from support.tiny_recipe import RECIPE, TEXTS
 
 import bertloom
@@ -262,16 +261,3 @@ def test_loose_books_of_one_name_are_traced_and_reproduced(cli: Cli, tmp_path: P
     for path in texts:
         assert "build-documents" in cli("lineage", path, "--store", store.root).out
     assert reproduce("build-documents", store=store, into=f"{tmp_path}/again").is_equal
-
-
-@pytest.mark.slow
-def test_tuned_model_and_trial_are_reproduced(cli: Cli, tmp_path: Path) -> None:
-    recipe, store = write_whole_flow(tmp_path), str(tmp_path / "store")
-    built = bertloom.run(bertloom.load_recipe(str(recipe), store=store), until="evaluate.cola")
-    trial = next(label for label in built if label.startswith("finetune.cola."))
-    options = ("--into", str(tmp_path / "again"), "--store", store, "--json")
-    for name in ("evaluate.cola:dev.accuracy", trial):
-        result = cli("reproduce", name, *options)
-        assert result.code == 0, result.out + result.err
-        labels = {step["label"] for step in json.loads(result.out)["steps"]}
-        assert {"pretrain.second", name.partition(":")[0]} <= labels

@@ -7,14 +7,14 @@ import os
 import re
 import socket
 import threading
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.fake_stages import FakeStages
 from support.store_builder import prepared
+from support.waiting import wait_until
 
 from flows import trackers
 from flows.bert import recipe_steps
@@ -64,8 +64,12 @@ class Training:
         url = "https://me:secret@models.example/bert"
         config = self.step.config.model_copy(update={"init_checkpoint": url})
         object.__setattr__(self.step, "config", config)
-        self.inputs, self.listener = {"instances": artifact()}, listener
-        listener.on_event(StepStarted(self.run, self.step, self.inputs, KEY, str(folder)))
+        self.folder, self.inputs, self.listener = folder, {"instances": artifact()}, listener
+        self.start()
+
+    def start(self) -> None:
+        folder = str(self.folder)
+        self.listener.on_event(StepStarted(self.run, self.step, self.inputs, KEY, folder))
 
     def finish(self) -> None:
         result = StepResult(self.step.label, artifact(), was_cached=False, seconds=1)
@@ -73,6 +77,9 @@ class Training:
 
     def fail(self) -> None:
         self.listener.on_event(StepFailed(self.run, self.step, self.inputs, OSError("disk")))
+
+    def end_run(self) -> None:
+        self.listener.on_event(RunFinished(self.run, "completed"))
 
 
 def train(folder: Path, lines: list[dict[str, Any]]) -> Training:
@@ -105,13 +112,16 @@ def test_mlflow_has_one_run_of_a_failed_and_resumed_training(
     tracking = pytest.importorskip("mlflow.tracking")
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "mlruns").as_uri())
-    train(tmp_path, LINES[:1]).fail()
+    training = train(tmp_path, LINES[:1])
+    training.fail()
+    training.end_run()
     client = tracking.MlflowClient((tmp_path / "mlruns").as_uri())
     experiment = client.get_experiment_by_name("sample").experiment_id
     [run] = client.search_runs([experiment])
     assert run.info.status == "FAILED"
     training = train(tmp_path, LINES)
     training.finish()
+    training.end_run()
     [run] = client.search_runs([experiment])
     assert (run.info.status, run.info.run_name) == ("FINISHED", training.step.label)
     history = client.get_metric_history(run.info.run_id, "train/loss")
@@ -148,13 +158,6 @@ class FakeTracker:
         self.ends.append(manifest is not None)
 
 
-def wait_until(is_true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not is_true():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def test_curve_is_sent_once_when_tracker_answers_again_and_training_resumes(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -164,6 +167,7 @@ def test_curve_is_sent_once_when_tracker_answers_again_and_training_resumes(
         write(tmp_path, lines)
         wait_until(lambda: not fake.failures and len(fake.steps) == 3)
     training.finish()
+    training.end_run()
     assert (fake.steps, fake.ends) == ([10, 20, 20], [True])
     assert len(caplog.records) == 1
     fake = FakeTracker(failures=10_000)
@@ -174,6 +178,74 @@ def test_curve_is_sent_once_when_tracker_answers_again_and_training_resumes(
     assert not [t for t in threading.enumerate() if t.name.startswith(training.step.label)]
 
 
+class BlockedTracker(FakeTracker):
+    """Tracker that does not answer until a test releases it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.released = threading.Event()
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        self.released.wait()
+        super().log(step, metrics)
+
+
+def test_step_does_not_wait_for_tracker_and_end_of_run_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(trackers, "_FINISH_SECONDS", 0.01)
+    blocked = BlockedTracker()
+    write(tmp_path, LINES)
+    training = Training(tmp_path, TrackerListener([blocked.open]))
+    training.finish()
+    assert (blocked.ends, caplog.records) == ([], [])
+    monkeypatch.setattr(trackers, "_FINISH_SECONDS", 600.0)
+    blocked.released.set()
+    training.end_run()
+    assert (blocked.steps, blocked.ends) == ([10, 20, 20], [True])
+    assert caplog.records == []
+
+
+def test_retried_step_is_sent_after_its_failed_try(tmp_path: Path) -> None:
+    blocked = BlockedTracker()
+    ends_at_open: list[list[bool]] = []
+
+    def open_run(_event: StepStarted) -> BlockedTracker:
+        ends_at_open.append(list(blocked.ends))
+        return blocked
+
+    write(tmp_path, LINES[:1])
+    training = Training(tmp_path, TrackerListener([open_run]))
+    training.fail()
+    training.start()
+    blocked.released.set()
+    training.finish()
+    training.end_run()
+    assert ends_at_open == [[], [False]]
+    assert blocked.ends == [False, True]
+
+
+def test_end_of_run_waits_once_for_all_trackers_that_do_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(trackers, "_FINISH_SECONDS", 0.01)
+    waits: list[float] = []
+    wait = trackers.CurveFollower.wait
+    monkeypatch.setattr(
+        trackers.CurveFollower, "wait", lambda self, end: (waits.append(end), wait(self, end))
+    )
+    blocked = [BlockedTracker() for _ in range(3)]
+    write(tmp_path, LINES)
+    training = Training(tmp_path, TrackerListener([tracker.open for tracker in blocked]))
+    training.finish()
+    training.end_run()
+    assert len(waits) == 3
+    assert len(set(waits)) == 1  # one deadline for all
+    assert len(caplog.records) == 3
+    for tracker in blocked:
+        tracker.released.set()
+
+
 def test_cached_steps_and_corpus_steps_send_nothing(fakes: FakeStages, tmp_path: Path) -> None:
     fake = FakeTracker()
     recipe = fakes.recipe(str(tmp_path / "store"))
@@ -181,6 +253,7 @@ def test_cached_steps_and_corpus_steps_send_nothing(fakes: FakeStages, tmp_path:
     training = Training(tmp_path, TrackerListener([fake.open]))
     training.fail()
     training.finish()  # without StepStarted, as a cached step
+    training.end_run()
     assert fake.ends == [False]
 
 
@@ -191,12 +264,17 @@ def test_weights_and_biases_has_a_run_offline(
     pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_DIR", str(tmp_path))
-    train(tmp_path, LINES).finish()
-    [file] = tmp_path.rglob(f"*{KEY[:32]}.wandb")
+    training = train(tmp_path, LINES)
+    training.finish()
+    training.end_run()
     texts = (b"train/loss", b"held-out/perplexity", b"final/dev/matthews", b"bertloom.key")
+
+    def read() -> bytes:
+        return b"".join(file.read_bytes() for file in tmp_path.rglob(f"*{KEY[:32]}.wandb"))
+
     # A process of W&B writes the file.
-    wait_until(lambda: all(text in file.read_bytes() for text in texts))
-    data = file.read_bytes()
+    wait_until(lambda: all(text in read() for text in texts))
+    data = read()
     host = socket.gethostname().encode()
     assert not re.search(rb"\b%s\b" % re.escape(host), data)
     assert b"secret" not in data

@@ -206,7 +206,7 @@ def test_stopped_and_killed_trials_resume_exactly(checkpoint: str, tmp_path: Pat
         thread.start()
         wait_for_lines(tmp_path / "stopped", lines, thread)
         end()
-        thread.join(60)
+        thread.join(300)
     assert [type(error) for error in errors] == [TrainingError, RunnerError]
     assert "of 325" in str(errors[0])
     assert "SIGKILL" in str(errors[1])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import itertools
 import json
 import os
 import time
@@ -13,6 +14,7 @@ from typing import NamedTuple
 
 import fsspec
 import pytest
+from support.waiting import wait_until
 
 from pipelines import progress
 from pipelines.beam.shard_job import run_shard_job
@@ -52,11 +54,7 @@ class Updates(list[ProgressUpdate]):
     """Updates of a job."""
 
     def wait_for(self, done: float) -> None:
-        for _ in range(1000):
-            if any(update.done == done for update in self):
-                return
-            time.sleep(0.01)
-        pytest.fail(f"no update with done={done}: {self}")
+        wait_until(lambda: any(update.done == done for update in self))
 
 
 @pytest.fixture
@@ -90,12 +88,12 @@ def test_part_of_an_item_counts_and_does_not_fall(tmp_path: Path, updates: Updat
 
 
 def test_fraction_of_compressed_item_is_reported(tmp_path: Path, updates: Updates) -> None:
-    data = gzip.compress(os.urandom(20 << 20))
+    data = gzip.compress(os.urandom(8 << 20))
     with watch(tmp_path), item_scope(0):
-        for _ in decompressed(io.BytesIO(data), "gz", start=0, end=len(data)):
-            time.sleep(0.02)
-    reported = {update.done for update in updates[:-1]}
-    assert len(reported) > 3
+        chunks = decompressed(io.BytesIO(data), "gz", start=0, end=len(data))
+        for count, _ in enumerate(itertools.islice(chunks, 3), start=1):
+            wait_until(lambda count=count: len({update.done for update in updates}) >= count)
+        reported = {update.done for update in updates}
     assert all(done < 1 for done in reported)
 
 
@@ -123,14 +121,27 @@ class Item(NamedTuple):
     weight: int
 
 
-class SlowWork:
+class WatchedWork:
+    """Work that goes on when the listener of its job has seen how far it is."""
+
+    def __init__(self, folder: Path) -> None:
+        self._has_begun, self._has_pace = folder / "has begun", folder / "has pace"
+
     def setup(self) -> None:
         """Open nothing."""
 
     def process(self, item: Item) -> WorkResult:
-        report_fraction(0.5)
-        time.sleep(0.2)
+        for fraction, file in ((0.3, self._has_begun), (0.6, self._has_pace)):
+            while not file.exists():
+                report_fraction(fraction)
+                time.sleep(0.01)
         return WorkResult(item.number)
+
+    def listen(self, update: ProgressUpdate) -> None:
+        if 0 < update.done < update.total:
+            self._has_begun.touch()
+        if update.seconds_left():
+            self._has_pace.touch()
 
 
 @pytest.mark.parametrize(("runner", "workers"), [("local", 1), ("local", 2), ("threads", 2)])
@@ -139,7 +150,9 @@ def test_progress_of_job_rises_to_all_items(
 ) -> None:
     items = [Item(number, 1 + number) for number in range(4)]
     execution = ExecutionConfig(runner=runner, workers=workers)
-    run_shard_job("job", items, work=SlowWork(), output=str(tmp_path), execution=execution)
+    work = WatchedWork(tmp_path)
+    with progress_listener(work.listen):
+        run_shard_job("job", items, work=work, output=f"{tmp_path}/shards", execution=execution)
     values = [update.done for update in updates]
     assert values == sorted(values)
     assert any(0 < value < 4 for value in values)

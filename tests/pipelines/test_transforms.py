@@ -6,53 +6,21 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import apache_beam as beam
-import pyarrow as pa
-import pyarrow.dataset as ds
 import pytest
-from apache_beam.testing.util import assert_that, equal_to
 from support.corpus_builder import run_corpus, small_sample
 from support.paths import PYTHONPATH
 
-from pipelines.documents.duplicates import DUPLICATES_FILE
-from pipelines.documents.records import text_digest
-from pipelines.io.row_digest import MODULUS
 from pipelines.io.shards import open_shard
 from pipelines.runners.registry import get_runner
-from pipelines.transforms import (
-    Document,
-    DropDuplicates,
-    PairAndMask,
-    RawText,
-    ReadDocuments,
-    SplitSentences,
-    TokenDocument,
-    Tokenize,
-    WriteShards,
-)
+from pipelines.transforms import RawText, ReadDocuments, SplitSentences, TokenDocument, Tokenize
 from pipelines.wordpiece.vocab_files import FIXED_TOKENS, vocab_text
-from schemas.arrow import DOCUMENTS, tokens_schema
-from schemas.corpus_configs import (
-    BooksSource,
-    DocumentsConfig,
-    InstancesConfig,
-    MaskingConfig,
-    VocabularyConfig,
-    WikipediaSource,
-)
+from schemas.corpus_configs import BooksSource, DocumentsConfig, VocabularyConfig, WikipediaSource
 from schemas.errors import ConfigError, InputError, MissingInputError, VocabularyError
 from schemas.execution_configs import ExecutionConfig
-from schemas.manifest import StageOutput
 from schemas.recipe import Recipe
-
-INSTANCES = InstancesConfig(
-    max_seq_length=64,
-    dupe_factor=2,
-    held_out_fraction=0.2,
-    masking=MaskingConfig(max_predictions_per_seq=10),
-)
 
 
 class Job:
@@ -60,24 +28,23 @@ class Job:
 
     def __init__(self, folder: Path, *sources: Any) -> None:
         self.folder, self.sources = folder, sources
-        self.recipe = Recipe(
+        recipe = Recipe(
             name="test",
             build_documents=DocumentsConfig(sources=sources),
             build_vocabulary=VocabularyConfig(vocab_size=400),
-            build_instances={"x": INSTANCES},
         )
-        self.made = run_corpus(self.recipe, folder)
-        self.vocab = self.path("build-vocabulary", "vocab.txt")
+        self.made = run_corpus(recipe, folder)
+        (vocab,) = (e for e in self.made["build-vocabulary"].files if e.path == "vocab.txt")
+        self.vocab = str(folder / "build-vocabulary" / vocab.stored_name)
 
-    def path(self, stage: str, name: str) -> str:
-        entry = next(entry for entry in self.made[stage].files if entry.path == name)
-        return str(self.folder / stage / entry.stored_name)
-
-    def logical(self, stage: str) -> tuple[int, int]:
-        """Rows of a stage's tables and the sum of their digests."""
-        files = [entry for entry in self.made[stage].files if entry.path != DUPLICATES_FILE]
-        digest = sum(int(entry.rows_digest, 16) for entry in files) % MODULUS
-        return sum(entry.rows or 0 for entry in files), digest
+    def rows(self, stage: str) -> dict[str, dict[str, Any]]:
+        """Return the rows of a stage's shards by document id, as JSON values."""
+        rows: list[dict[str, Any]] = []
+        for entry in self.made[stage].files:
+            if entry.path.startswith("part-"):
+                with open_shard(str(self.folder / stage / entry.stored_name)) as reader:
+                    rows += reader.read_all().to_pylist()
+        return {row["document_id"]: json.loads(json.dumps(row, default=bytes.hex)) for row in rows}
 
     def texts(self, pipeline: beam.Pipeline) -> Any:
         read = [pipeline | f"Read {item.name}" >> ReadDocuments(item) for item in self.sources]
@@ -97,14 +64,6 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Job:
     )
 
 
-@pytest.fixture(scope="module")
-def one_shard(tmp_path_factory: pytest.TempPathFactory) -> Job:
-    """A dump in one split, whose token shard is the pool of `PairAndMask`."""
-    folder = tmp_path_factory.mktemp("one-shard")
-    sample = small_sample(folder / "sample")
-    return Job(folder / "made", WikipediaSource(name="wiki", paths=(sample.pages,)))
-
-
 def run(build: Callable[[beam.Pipeline], object]) -> Any:
     pipeline = beam.Pipeline(runner="FnApiRunner")
     build(pipeline)
@@ -113,8 +72,10 @@ def run(build: Callable[[beam.Pipeline], object]) -> Any:
     return result
 
 
-def collect(build: Callable[[beam.Pipeline], Any], path: Path) -> tuple[list[Any], Any]:
-    """Run a pipeline. Return the elements that it builds, by way of a file, and its result."""
+def collect(
+    build: Callable[[beam.Pipeline], Any], path: Path
+) -> tuple[dict[str, dict[str, Any]], Any]:
+    """Run a pipeline. Return its records by document id, by way of a file, and its result."""
     result = run(lambda pipeline: build(pipeline) | beam.ParDo(_Keep(path)))
     return _Keep.read(path), result
 
@@ -128,45 +89,44 @@ def counted(result: Any, namespace: str) -> dict[str, int]:
     return dict(total)
 
 
-def written_rows(folder: Path, shards: list[str]) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = []
-    for name in shards:
-        with open_shard(str(folder / name)) as reader:
-            rows += reader.read_all().to_pylist()
-    return rows
-
-
 class _Keep(beam.DoFn):
     """Appends elements to a file, because another process may see them."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def process(self, element: Any) -> Iterator[Any]:
+    def process(self, element: tuple[str, Any]) -> Iterator[tuple[str, Any]]:
+        document_id, record = element
+        row = {"document_id": document_id, **record._asdict()}
         with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(element, default=bytes.hex) + "\n")
+            file.write(json.dumps(row, default=bytes.hex) + "\n")
         yield element
 
     @staticmethod
-    def read(path: Path) -> list[Any]:
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    def read(path: Path) -> dict[str, dict[str, Any]]:
+        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        by_id = {row.pop("document_id"): row for row in rows}
+        assert len(by_id) == len(rows)
+        return by_id
 
 
-def rows_and_digest(shards: list[Any]) -> tuple[int, int]:
-    """Return the rows of all shards and the sum of their digests, as `Job.logical`."""
-    digests = sum(int(logical, 16) for *_, logical in shards)
-    return sum(rows for _, _, rows, *_ in shards), digests % MODULUS
+def check_rows(records: dict[str, dict[str, Any]], rows: dict[str, dict[str, Any]]) -> None:
+    """Check that each row has its record, and that they agree in the columns of both."""
+    assert rows
+    for document_id, row in rows.items():
+        record = records[document_id]
+        shared = row.keys() & record.keys()
+        assert len(shared) >= 2
+        assert {name: record[name] for name in shared} == {name: row[name] for name in shared}
 
 
 def test_documents_equal_those_of_the_job(corpus: Job, tmp_path: Path) -> None:
-    def build(pipeline: beam.Pipeline) -> Any:
-        documents = corpus.texts(pipeline) | SplitSentences()
-        return documents | WriteShards(str(tmp_path), schema=DOCUMENTS, shards=3)
-
-    shards, result = collect(build, tmp_path / "shards")
-    found = rows_and_digest(shards)
-    assert found == corpus.logical("build-documents")
-    assert ds.dataset(tmp_path, format="ipc", exclude_invalid_files=True).count_rows() == found[0]
+    documents, result = collect(
+        lambda pipeline: corpus.texts(pipeline) | SplitSentences(), tmp_path / "documents"
+    )
+    rows = corpus.rows("build-documents")
+    check_rows(documents, rows)
+    assert documents.keys() == rows.keys()
     counters = Counter(corpus.made["build-documents"].counters)
     for name, number in list(counters.items()):
         if name.startswith("template-"):  # counted per source: template-dropped:NAME@SOURCE
@@ -175,114 +135,33 @@ def test_documents_equal_those_of_the_job(corpus: Job, tmp_path: Path) -> None:
         own = counted(result, namespace)
         assert own
         assert {name: n for name, n in own.items() if counters.get(name) != n} == {}
-    assert counted(result, "WriteShards")["rows"] == found[0]
 
 
-def test_tokens_without_duplicates_equal_those_of_the_job(corpus: Job, tmp_path: Path) -> None:
-    def build(pipeline: beam.Pipeline) -> Any:
-        documents = corpus.texts(pipeline) | SplitSentences() | DropDuplicates()
-        tokens = documents | Tokenize(corpus.vocab)
-        return tokens | WriteShards(str(tmp_path), schema=tokens_schema(400), shards=2)
-
-    shards, result = collect(build, tmp_path / "shards")
-    assert rows_and_digest(shards) == corpus.logical("build-tokens")
-    counters = corpus.made["build-tokens"].counters
-    own = counted(result, "Tokenize")
-    assert {name: own[name] for name in ("tokens", "sentences", "documents-kept")} == {
-        name: counters[name] for name in ("tokens", "sentences", "documents-kept")
-    }
-    dropped = counted(result, "DropDuplicates")["documents-dropped-duplicate"]
-    assert dropped == counters["documents-dropped-duplicate"] > 0
-
-
-def _job_instances(job: Job) -> Iterator[tuple[Any, ...]]:
-    """Rows of `build-instances` as `PairAndMask` gives them: ids in place of rows."""
-    ids = [document_id for document_id, _ in _job_tokens(job)]
-    made: StageOutput = job.made["build-instances.x"]
-    for entry in made.files:
-        assert entry.statistics["pool"] == "0"
-        for row in written_rows(job.folder / "build-instances.x", [entry.stored_name]):
-            label = row["next_sentence_label"]
-            yield (
-                ids[row["document_row"]],
-                tuple(row["input_ids"]),
-                row["segment_b_start"],
-                row["masked_lm_positions"],
-                row["masked_lm_ids"],
-                label,
-                "" if label == -1 else ids[row["segment_b_row"]],
-                str(entry.statistics["part"]),
-                row["dupe_index"],
-            )
-
-
-def _job_tokens(job: Job) -> list[tuple[str, TokenDocument]]:
-    """Return the documents of the only token shard of a job."""
-    (entry,) = job.made["build-tokens"].files
-    return [
-        (row["document_id"], TokenDocument(row["token_ids"], row["sentence_lengths"]))
-        for row in written_rows(job.folder / "build-tokens", [entry.stored_name])
-    ]
-
-
-def _instances(tokens: list[Any], step: PairAndMask, path: Path) -> list[Any]:
-    instances, _ = collect(lambda pipeline: pipeline | beam.Create(tokens) | step, path)
-    return sorted(instances, key=str)
-
-
-def test_pools_depend_on_the_number_of_tokens_and_not_on_their_order(
-    one_shard: Job, tmp_path: Path
+def test_worker_processes_give_the_tokens_of_the_job(
+    corpus: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tokens = _job_tokens(one_shard)
-    size = 2 * sum(len(document.token_ids) for _, document in tokens)
-    config = INSTANCES.model_copy(update={"negative_pool_bytes": size // 3 + 1})
-    default, three, one = (
-        _instances(
-            tokens[::order],
-            PairAndMask(config, vocab=one_shard.vocab, num_pools=num_pools),
-            tmp_path / f"pools-{num_pools}",
-        )
-        for order, num_pools in ((1, None), (-1, 3), (1, 1))
+    monkeypatch.setenv("PYTHONPATH", PYTHONPATH)
+
+    def build(pipeline: beam.Pipeline) -> None:
+        tokens = corpus.texts(pipeline) | SplitSentences() | Tokenize(corpus.vocab)
+        _ = tokens | "Keep tokens" >> beam.ParDo(_Keep(tmp_path / "tokens"))
+
+    get_runner(ExecutionConfig(workers=2)).run("transforms", build)
+    tokens = _Keep.read(tmp_path / "tokens")
+    check_rows(tokens, corpus.rows("build-tokens"))
+    assert tokens.keys() == corpus.rows("build-documents").keys()  # the job drops duplicates
+
+
+def test_tokens_are_counted(corpus: Job, tmp_path: Path) -> None:
+    texts = [("a", RawText(["It rained. Then it was dry."])), ("b", RawText(["It rained."]))]
+    tokens, result = collect(
+        lambda pipeline: pipeline | beam.Create(texts) | SplitSentences() | Tokenize(corpus.vocab),
+        tmp_path / "tokens",
     )
-    assert default == three != one
-    random = [(key, record[5]) for key, record in default if record[4] == 1]
-    assert random
-    assert all(a != b for a, b in random)  # no random B is from A's own document
-
-
-def document(text: str, **more: Any) -> Document:
-    return Document([text], text_digest([text]), **more)
-
-
-def test_newest_revision_or_first_document_of_an_id_is_kept() -> None:
-    given = [
-        ("w:1:10", document("old", title="A", page_id=1, revision_id=10, position="a/1")),
-        ("w:1:12", document("new", title="A", page_id=1, revision_id=12, position="a/2")),
-        ("own", document("first", position="b/1")),
-        ("own", document("second", position="b/2")),
-        ("z", document("The same.", position="a/3")),
-        ("y", document("the  SAME.", position="a/4")),
-        # Its duplicate is dropped for its id, so this one is kept.
-        ("x", document("old", position="a/5")),
-    ]
-    pipeline = beam.Pipeline(runner="FnApiRunner")
-    kept = pipeline | beam.Create(given) | DropDuplicates() | beam.Map(lambda pair: pair[0])
-    texts = equal_to(["w:1:12", "own", "y", "x"])
-    assert_that(kept, texts)
-    result = pipeline.run()
-    result.wait_until_finish()
-    assert counted(result, "DropDuplicates") == {
-        "documents-dropped-repeated-id": 2,
-        "documents-dropped-duplicate": 1,
-        "documents-in": 7,
-        "documents-kept": 4,
-    }
-
-
-def test_equal_documents_at_one_position_are_refused() -> None:
-    given = [("own", document("one")), ("own", document("one"))]
-    with pytest.raises(InputError, match="one position, id and text"):
-        run(lambda pipeline: pipeline | beam.Create(given) | DropDuplicates())
+    own = counted(result, "Tokenize")
+    assert tokens.keys() == {"a"}  # the other has too few words
+    assert (own["documents-in"], own["documents-kept"], own["sentences"]) == (1, 1, 2)
+    assert own["tokens"] == len(tokens["a"]["token_ids"]) == sum(tokens["a"]["sentence_lengths"])
 
 
 def _write_vocab(path: Path) -> str:
@@ -294,11 +173,7 @@ def _write_vocab(path: Path) -> str:
     ("build", "error", "message"),
     [
         (lambda vocab: Tokenize(f"{vocab}x"), VocabularyError, r"vocab\.txtx"),
-        (lambda vocab: PairAndMask(INSTANCES, vocab=f"{vocab}x"), VocabularyError, r"vocab\.txtx"),
-        (lambda vocab: PairAndMask(INSTANCES, vocab=vocab, num_pools=0), ConfigError, "num_pools"),
         (lambda _: SplitSentences(min_words=0), ConfigError, r"min_words: .* 0"),
-        (lambda _: WriteShards("x", schema=DOCUMENTS, shards=0), ConfigError, "shards"),
-        (lambda _: WriteShards("x", schema=DOCUMENTS, compression="gzip"), ConfigError, "gzip"),
         (lambda _: ReadDocuments("enwiki.xml.bz2"), ConfigError, r"source: .* str"),
     ],
 )
@@ -321,67 +196,18 @@ def test_files_of_a_source_are_looked_up_at_once_and_read_by_workers(tmp_path: P
         pipeline.run().wait_until_finish()
 
 
-class Title(NamedTuple):
-    title: str
-
-
-TITLED = pa.schema([("document_id", pa.string()), ("name", pa.string())])
-NARROW = pa.schema([("document_id", pa.string()), ("token_ids", pa.list_(pa.uint16()))])
-
-
 @pytest.mark.parametrize(
     ("element", "step", "message"),
     [
-        (("a", RawText("One sentence.")), SplitSentences(), "RawText whose paragraphs"),
-        (("a", RawText(["One sentence."])), DropDuplicates(), "Document whose sentences"),
-        ((1, RawText(["One sentence."])), SplitSentences(), "pairs of an id"),
-        (
-            ("a", TokenDocument([1 << 16], [1])),
-            WriteShards("x", schema=NARROW),
-            "token_ids",
-        ),
-        (("a", Title("x")), WriteShards("x", schema=TITLED), "position.*Title"),
+        (("a", RawText("One sentence.")), lambda _: SplitSentences(), "RawText whose paragraphs"),
+        (("a", RawText(["One sentence."])), Tokenize, "Document whose sentences"),
+        ((1, RawText(["One sentence."])), lambda _: SplitSentences(), "pairs of an id"),
+        (("a", TokenDocument([7], [1])), Tokenize, "Document whose sentences"),
     ],
 )
 def test_invalid_element_is_shown_in_the_error(
-    element: Any, step: Any, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    element: Any, step: Callable[[str], Any], message: str, tmp_path: Path
 ) -> None:
-    monkeypatch.chdir(tmp_path)
+    transform = step(_write_vocab(tmp_path / "vocab.txt"))
     with pytest.raises(InputError, match=message):
-        run(lambda pipeline: pipeline | beam.Create([element]) | step)
-
-
-@pytest.mark.parametrize(
-    ("record", "message"),
-    [
-        (TokenDocument([99_999], [1]), r"'a' .* 99999.* 104"),
-        (RawText(["One sentence."]), "TokenDocument whose token_ids"),
-    ],
-)
-def test_tokens_of_another_vocabulary_are_refused(
-    record: Any, message: str, tmp_path: Path
-) -> None:
-    step = PairAndMask(InstancesConfig(), vocab=_write_vocab(tmp_path / "vocab.txt"))
-    with pytest.raises(InputError, match=message):
-        run(lambda pipeline: pipeline | beam.Create([("a", record)]) | step)
-
-
-def test_worker_processes_give_the_tokens_and_instances_of_the_job(
-    one_shard: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PYTHONPATH", PYTHONPATH)
-
-    def build(pipeline: beam.Pipeline) -> None:
-        documents = one_shard.texts(pipeline) | SplitSentences() | DropDuplicates()
-        tokens = documents | Tokenize(one_shard.vocab)
-        shards = tokens | WriteShards(str(tmp_path), schema=tokens_schema(400), shards=2)
-        _ = shards | "Keep shards" >> beam.ParDo(_Keep(tmp_path / "shards"))
-        instances = tokens | PairAndMask(INSTANCES, vocab=one_shard.vocab)
-        _ = instances | "Keep instances" >> beam.ParDo(_Keep(tmp_path / "instances"))
-
-    get_runner(ExecutionConfig(workers=2)).run("transforms", build)
-    assert rows_and_digest(_Keep.read(tmp_path / "shards")) == one_shard.logical("build-tokens")
-    instances = _Keep.read(tmp_path / "instances")
-    found = [(key, tuple(record[0]), *record[1:6], *record[6:8]) for key, record in instances]
-    assert Counter(map(str, found)) == Counter(map(str, _job_instances(one_shard)))
-    assert {record[-2] for record in found} == {"training", "held-out"}
+        run(lambda pipeline: pipeline | beam.Create([element]) | transform)

@@ -41,7 +41,8 @@ ORDER = {
         "pretrain build_examples finetune evaluate tabulate",
     ],
     "flows": [
-        "formatting log_filters nested_values plots prefect_settings record_counts",
+        "formatting log_filters nested_values plots prefect_settings "
+        "prefect_temporary_server record_counts",
         "store",
         "recipes",
         "fetch sample",
@@ -49,10 +50,7 @@ ORDER = {
         "cards trackers",
         "export lineage",
         "artifact_markdown model_loading report",
-        "corpus finetuning pretraining",
-        "evaluation",
         "bert",
-        "prefect_server prefect_server_process",
         "preparation prefect_artifacts",
         "prefect_flows",
         "running",

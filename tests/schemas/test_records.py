@@ -20,7 +20,6 @@ from schemas.fingerprint import (
     canonical_json,
     content_digest,
     fingerprint,
-    logical_digest,
 )
 from schemas.json_files import dump_json
 from schemas.manifest import FileEntry, InputRef, Manifest, path_order
@@ -125,14 +124,3 @@ def test_content_digest_covers_names_and_bytes_only() -> None:
 def test_content_digest_refuses_two_files_with_one_name() -> None:
     with pytest.raises(FingerprintError):
         content_digest([file_entry("a"), file_entry("a", size_bytes=4)])
-
-
-def test_logical_digest_does_not_depend_on_shards() -> None:
-    one = [file_entry("a", rows=5, rows_digest=f"{7:032x}")]
-    two = [
-        file_entry("a", rows=2, rows_digest=f"{(1 << 128) - 3:032x}"),
-        file_entry("b", rows=3, rows_digest=f"{10:032x}"),
-        file_entry("vocab.txt"),
-    ]
-    assert logical_digest(one) == logical_digest(two) == f"5:{7:032x}"
-    assert logical_digest([file_entry("vocab.txt")]) == ""

@@ -10,7 +10,6 @@ import contextlib
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -23,11 +22,12 @@ from typing import Any
 import pytest
 from support.paths import ROOT
 
+from benchmarks.local_server import free_ports
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunRecord, read_run, run_ids
 from pipelines.runners.portable import worker_program
 
-_START_SECONDS = 120
+_START_SECONDS = 300
 _MOST_SECONDS = 600
 """At most: engines on a busy machine take their time."""
 
@@ -58,15 +58,6 @@ def package_folder(name: str, distribution: str) -> Path:
     if not found:
         pytest.skip(f"no {distribution} in {place}: `make engines` installs it there")
     return found[0]
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nothing listens at."""
-    with contextlib.ExitStack() as held:
-        probes = [held.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [int(probe.getsockname()[1]) for probe in probes]
 
 
 @contextlib.contextmanager

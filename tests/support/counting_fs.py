@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
+import pytest
 from fsspec import AbstractFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
@@ -72,3 +74,21 @@ class _Counted:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
+
+
+@contextlib.contextmanager
+def counted_reads() -> Iterator[Counter[str]]:
+    """Count how often the block reads each file of the disk as a whole through fsspec, by path."""
+    reads, read_file, lock = Counter[str](), LocalFileSystem.cat_file, threading.Lock()
+
+    def count(files: LocalFileSystem, path: str, *args: Any, **options: Any) -> Any:
+        with lock:
+            reads[path] += 1
+        return read_file(files, path, *args, **options)
+
+    patch = pytest.MonkeyPatch()
+    patch.setattr(LocalFileSystem, "cat_file", count)
+    try:
+        yield reads
+    finally:
+        patch.undo()

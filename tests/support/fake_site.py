@@ -7,6 +7,7 @@ import json
 import ssl
 import threading
 from collections import defaultdict
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
 from typing import NamedTuple
 
@@ -35,6 +36,9 @@ class Fault(NamedTuple):
     extra: bytes = b""
     """Bytes sent after the body, whose length is not announced."""
 
+    wait: Callable[[], object] | None = None
+    """Function to call before the response is sent: it returns when the test wants the response."""
+
 
 class FakeSite(LocalServer):
     """Site that serves `files` by path; each of `faults` affects one request, in order."""
@@ -43,6 +47,9 @@ class FakeSite(LocalServer):
         self.files: dict[str, bytes] = {}
         self.faults: dict[str, list[Fault]] = defaultdict(list)
         self.requests: list[Request] = []
+        self.requested: dict[str, threading.Event] = defaultdict(threading.Event)
+        """Events of paths, set when the path is requested."""
+
         self._lock = threading.Lock()
         super().__init__(_Handler, tls=tls, site=self)
 
@@ -50,9 +57,14 @@ class FakeSite(LocalServer):
         """Return the requested ranges of a path, in order."""
         return [request.range for request in self.requests if request.path == path]
 
-    def next_fault(self, path: str) -> Fault:
+    def add_request(self, request: Request) -> Fault:
+        """Record a request and return its fault: the n-th request of a path has the n-th fault."""
+        faults = self.faults[request.path]
         with self._lock:
-            return self.faults[path].pop(0) if self.faults[path] else Fault()
+            self.requests.append(request)
+            fault = faults.pop(0) if faults else Fault()
+        self.requested[request.path].set()
+        return fault
 
     def add_dump(
         self,
@@ -83,8 +95,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         site, path, requested = self.site, self.path.partition("?")[0], self.headers.get("Range")
-        site.requests.append(Request(path, requested, self.headers.get("User-Agent", "")))
-        fault = site.next_fault(path)
+        fault = site.add_request(Request(path, requested, self.headers.get("User-Agent", "")))
+        if fault.wait is not None:
+            fault.wait()
         data = site.files.get(path)
         if fault.status or data is None:
             self._send(fault.status or 404, b"", dict(fault.headers))

@@ -5,12 +5,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
-from pipelines.io.row_digest import MODULUS
-from schemas.manifest import StageOutput
+import numpy as np
+import pyarrow as pa
+
+from pipelines.io.shards import open_shard
+from schemas.manifest import FileEntry, StageOutput
 
 GOLDEN: dict[str, str] = {
     "build-documents": "25f6d7d09a9735662fd083bfce8a9b9c",
@@ -21,12 +26,43 @@ GOLDEN: dict[str, str] = {
 }
 
 
-def golden_digests(outputs: Mapping[str, StageOutput]) -> dict[str, str]:
-    """For each stage the sum of its shards' row digests, and the vocabulary's digest."""
+def rows_digest(files: Iterable[FileEntry], folder: Path | str) -> str:
+    """Return a digest of the rows of all tables, independent of their order and of pyarrow's bytes.
+
+    It is the sum of the BLAKE2b digests of the rows modulo 2**128.
+    """
+    total = 0
+    for entry in files:
+        if entry.rows is not None:
+            with open_shard(f"{folder}/{entry.stored_name}") as shard:
+                schema, rows = shard.schema, shard.read_all().to_pylist()
+            for row in rows:
+                data = b"".join(_value_bytes(row[field.name], field) for field in schema)
+                total += int.from_bytes(hashlib.blake2b(data, digest_size=16).digest(), "little")
+    return f"{total % (1 << 128):032x}"
+
+
+def _value_bytes(value: Any, field: pa.Field) -> bytes:
+    """Return a value as unique bytes."""
+    kind = field.type
+    if field.nullable:
+        item = pa.field("", kind, nullable=False)
+        return b"\0" if value is None else b"\1" + _value_bytes(value, item)
+    if pa.types.is_fixed_size_binary(kind):
+        return bytes(value)
+    if pa.types.is_string(kind):
+        return len(value).to_bytes(4, "little") + value.encode()
+    if pa.types.is_list(kind):
+        item = pa.field("", kind.value_type, nullable=False)
+        return len(value).to_bytes(4, "little") + b"".join(_value_bytes(v, item) for v in value)
+    return np.asarray(value, kind.to_pandas_dtype()).tobytes()
+
+
+def golden_digests(outputs: Mapping[str, StageOutput], folder: Path | str) -> dict[str, str]:
+    """Return digests of the rows of each stage, in its folder below `folder`, and of vocab.txt."""
     digests = {}
     for stage, output in sorted(outputs.items()):
-        rows = sum(int(entry.rows_digest or "0", 16) for entry in output.files) % MODULUS
-        digests[stage] = f"{rows:032x}"
+        digests[stage] = rows_digest(output.files, f"{folder}/{stage}")
         for entry in output.files:
             if entry.path == "vocab.txt":
                 digests[f"{stage}/vocab.txt"] = entry.sha256[:32]
@@ -38,8 +74,8 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         sample = small_sample(Path(folder) / "sample")
-        found = golden_digests(run_corpus(small_recipe(sample), Path(folder)))
-    for stage, digest in found.items():
+        digests = golden_digests(run_corpus(small_recipe(sample), Path(folder)), folder)
+    for stage, digest in digests.items():
         print(f'    "{stage}": "{digest}",')
 
 

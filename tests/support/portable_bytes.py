@@ -23,7 +23,7 @@ def portable_bytes() -> dict[str, object]:
 
     with tempfile.TemporaryDirectory() as folder:
         sample = small_sample(Path(folder) / "sample")
-        golden = golden_digests(run_corpus(small_recipe(sample), Path(folder)))
+        golden = golden_digests(run_corpus(small_recipe(sample), Path(folder)), folder)
     return {"rows": golden, **portable_facts()}
 
 

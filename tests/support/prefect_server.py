@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +15,8 @@ from typing import Any
 import httpx
 from support.paths import ROOT
 
+from benchmarks.local_server import free_ports
+
 _STATES = {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"}
 
 
@@ -23,9 +24,7 @@ class PrefectServer:
     """Its API, commands against it, and processes that end with it."""
 
     def __init__(self, folder: Path) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        [port] = free_ports(1)
         self.folder = folder
         self.url = f"http://127.0.0.1:{port}"
         self.environment = {

@@ -11,11 +11,24 @@ from typing import Any
 
 from flows.store.artifacts import ArtifactStore
 
-# Jobs record every work item, however short it is.
-_CODE = (
-    "from pipelines.beam import shard_job; shard_job.MIN_REMOTE_SECONDS = 0.0; "
-    "from flows.cli.app import main; main()"
-)
+_HOLD_VARIABLE = "TEST_HOLD"
+_CODE = f"""
+import os, time
+from flows.cli.app import main
+from flows.store.artifacts import ArtifactStore
+from pipelines.beam import shard_job
+
+commit = ArtifactStore.commit
+
+def hold(store, manifest, **options):
+    while manifest.stage == os.environ.get({_HOLD_VARIABLE!r}):
+        time.sleep(1)
+    return commit(store, manifest, **options)
+
+ArtifactStore.commit = hold
+shard_job.MIN_REMOTE_SECONDS = 0.0  # jobs record every work item, however short it is
+main()
+"""
 
 
 def command_line(*arguments: str) -> list[str]:
@@ -35,11 +48,14 @@ def run_recipe_file(
     return subprocess.run(command, capture_output=True, text=True, **options)
 
 
-def start_recipe_file(recipe: Path, store: Path | str, *more: str) -> subprocess.Popen[bytes]:
-    """Start to run a recipe."""
+def start_recipe_file(
+    recipe: Path, store: Path | str, *more: str, held: str = ""
+) -> subprocess.Popen[bytes]:
+    """Start to run a recipe; it never publishes an artifact of the stage `held`."""
     return subprocess.Popen(
         command_line(*_run_arguments(recipe, store), *more),
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+        env={**os.environ, _HOLD_VARIABLE: held},
     )  # fmt: skip
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import psutil
 from support.recipe_runs import command_line
+
+from benchmarks.local_server import free_ports
 
 
 class Machine:
@@ -58,8 +58,7 @@ def two_machines() -> Iterator[tuple[Machine, Machine, str]]:
             )
             yield first, second, "10.77.0.1:29500"
         else:
-            with closing(socket.create_server(("127.0.0.1", 0))) as server:
-                port = server.getsockname()[1]
+            [port] = free_ports(1)
             yield Machine([], {}), Machine([], {}), f"127.0.0.1:{port}"
     finally:
         for name in names if shutil.which("ip") else ():

@@ -13,7 +13,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from flows.cards.cards import card_path, has_card
 from flows.run.artifact_inputs import input_ref
 from flows.store.activity import heartbeat_path, new_heartbeat
 from flows.store.artifacts import ArtifactStore, Attempt
@@ -22,7 +21,7 @@ from flows.store.process_identity import this_process
 from pipelines.io.files import write_text_file
 from pipelines.io.shards import ShardWriter
 from schemas.arrow import tokens_schema
-from schemas.fingerprint import cache_key, content_digest, logical_digest
+from schemas.fingerprint import cache_key, content_digest
 from schemas.json_files import dump_json
 from schemas.manifest import Environment, FileEntry, Manifest, ProducedBy, StageInput
 
@@ -52,7 +51,6 @@ def describe(attempt: Attempt, files: Any, /, **changes: Any) -> Manifest:
         "cache_key": cache_key(spec),
         "cache_key_inputs": spec,
         "content_digest": content_digest(files),
-        "rows_digest": logical_digest(files),
         "artifact_path": attempt.location,
         "files": tuple(files),
         "counters": {},
@@ -106,14 +104,8 @@ def write_heartbeat(store: ArtifactStore, run_id: str, *, age: float = 0.0, **ch
     store.backend.replace(heartbeat_path(run_id), heartbeat.to_json())
 
 
-def publish_shard(store: ArtifactStore, *, data: bytes = b"", **fields: Any) -> Manifest:
-    """Publish tokens with one shard.
-
-    Args:
-        store: Artifact store.
-        data: Content that the shard has instead of rows.
-        **fields: Changed fields of the shard's entry.
-    """
+def publish_shard(store: ArtifactStore) -> Manifest:
+    """Publish tokens with one shard."""
     schema = tokens_schema(100)
     tokens = {
         "document_id": ["a", "b"],
@@ -124,21 +116,7 @@ def publish_shard(store: ArtifactStore, *, data: bytes = b"", **fields: Any) -> 
     attempt = store.begin(STAGE)
     with ShardWriter("part-00000.arrow", schema=schema, output=attempt.output) as writer:
         writer.write(pa.record_batch(tokens, schema=schema))
-    path = Path(attempt.output, writer.entry().stored_name)
-    if data:
-        path.write_bytes(data)
-    stored = path.read_bytes()
-    digest = {"size_bytes": len(stored), "sha256": hashlib.sha256(stored).hexdigest()}
-    entry = writer.entry().model_copy(update={**digest, **fields})
-    return store.commit(describe(attempt, [entry], table_name="tokens")).manifest
-
-
-def add_cards(store: ArtifactStore) -> None:
-    """Write the cards that published artifacts lack, as runs do."""
-    for pointer in store.pointers():
-        manifest = store.read_manifest(pointer.manifest)
-        if has_card(manifest):
-            store.backend.put_if_absent(card_path(manifest), b"card")
+    return store.commit(describe(attempt, [writer.entry()], table_name="tokens")).manifest
 
 
 def file_of(store: ArtifactStore, manifest: Manifest) -> str:
@@ -164,7 +142,7 @@ from flows.store.leases import Lease, acquire_or_holder
 store = ArtifactStore(sys.argv[1])
 with ActiveRun(store, "theirs") as run, acquire_or_holder(run, *sys.argv[2:]) as lease:
     print("held" if isinstance(lease, Lease) else lease, flush=True)
-    time.sleep(60)
+    time.sleep(1_000)
 """
 
 

@@ -14,7 +14,7 @@ REPEATS = 4096
 def race(root: str, name: str, start: Any, results: Any) -> None:
     """Create files that other processes create as well; report which calls succeeded."""
     backend = open_backend(root)
-    start.wait(60)
+    start.wait(300)
     created = []
     for number in range(FILES):
         created.append(backend.put_if_absent(f"keys/{number}.json", name.encode() * REPEATS))

@@ -1,4 +1,4 @@
-"""Cards of datasets and models: written by a run, read by `datasets`, checked, escaped."""
+"""Cards of datasets and models: written by an export, read by `datasets`, checked, escaped."""
 
 from __future__ import annotations
 
@@ -18,13 +18,11 @@ from support.store_builder import prepared
 from support.tiny_recipe import write_tiny
 
 import bertloom
-from flows.cards.cards import card_of
-from flows.cards.licenses import source_facts
+from flows.cards.cards import card_of, recorded_cards_config
+from flows.cards.licenses import UNKNOWN, source_facts
+from flows.export.export import Format, export
 from flows.recipes.loader import load_recipe
-from flows.store.activity import CollectionLock
 from flows.store.artifacts import ArtifactStore
-from flows.store.garbage_collection import collect_garbage
-from flows.store.verification import verify
 from schemas.errors import ConfigError
 from schemas.manifest import Manifest, RawInput
 from schemas.publish_configs import CardsConfig, SourceCard
@@ -54,20 +52,22 @@ def manifest_of(store: ArtifactStore, stage: str) -> Manifest:
     return store.read_manifest(pointer.manifest)
 
 
-def card_file(store: ArtifactStore, stage: str) -> Path:
-    return Path(store.url(manifest_of(store, stage).artifact_path)) / "README.md"
+def stored_card(store: ArtifactStore, stage: str) -> str:
+    """Return the card of a stage, with the licenses of the recipe that was run."""
+    manifest = manifest_of(store, stage)
+    return card_of(manifest, store=store, cards=recorded_cards_config(manifest, store=store))
 
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_equal_artifacts_have_equal_cards(stores: list[ArtifactStore], stage: str) -> None:
-    one, two = (card_file(store, stage).read_text() for store in stores)
+    one, two = (stored_card(store, stage) for store in stores)
     assert one == two
     assert str(Path.home()) not in one
     assert not set(one.split()) & {stores[0].root, manifest_of(stores[0], stage).artifact_id}
 
 
 def test_dataset_card_states_sources_and_record_counts(stores: list[ArtifactStore]) -> None:
-    card = DatasetCard.load(card_file(stores[0], "build-instances"))
+    card = DatasetCard(stored_card(stores[0], "build-instances"))
     assert card.data.license == ["cc-by-4.0"]
     assert card.data.language == ["en"]
     assert card.data.size_categories == ["n<1K"]
@@ -80,36 +80,31 @@ def test_dataset_card_states_sources_and_record_counts(stores: list[ArtifactStor
     assert "load_dataset" not in card_of(empty, store=stores[0], cards=CardsConfig())
 
 
-def test_datasets_opens_stored_artifact_by_its_card(
-    stores: list[ArtifactStore], tmp_path: Path
+@pytest.mark.parametrize("format", ["parquet", "arrow-stream"])
+def test_datasets_opens_export_by_its_card(
+    stores: list[ArtifactStore], tmp_path: Path, format: Format
 ) -> None:
-    folder = str(card_file(stores[0], "build-documents").parent)
+    folder = str(tmp_path / "new")
+    export(manifest_of(stores[0], "build-documents"), folder, store=stores[0], format=format)
     assert datasets.get_dataset_config_names(folder) == ["default", "duplicates"]
-    opened = datasets.load_dataset(folder, "duplicates", cache_dir=str(tmp_path))
+    opened = datasets.load_dataset(folder, "duplicates", cache_dir=str(tmp_path / "cache"))
     assert opened["train"]["reason"] == ["same-text"]
 
 
-def test_damaged_card_is_rewritten(stores: list[ArtifactStore], cli: Cli) -> None:
-    store, path = stores[1], card_file(stores[1], "build-documents")
-    before = path.read_text()
-    path.write_text(before.replace("museum", "circus", 1))
-    assert all(result.is_ok for result in verify(store, store.pointers()))
-    card = ("card", "build-documents", "--store", store.root)
-    recipe = str(Path(store.root).parent / "tiny.yaml")
-    assert cli(*card, "--write", "--recipe", recipe).code == 0
-    assert path.read_text() == before
-    collect_garbage(store, keep_runs=1, grace_hours=0, lock=CollectionLock(store))
-    assert path.is_file()
+def test_run_writes_no_card_into_its_store(stores: list[ArtifactStore]) -> None:
+    paths = stores[0].backend.names("artifacts")
+    assert paths
+    assert not [path for path in paths if path.endswith(".md")]
 
 
-def test_deleted_card_and_export_take_licenses_from_recipe_of_run(
+def test_card_and_export_take_licenses_from_recipe_of_run(
     stores: list[ArtifactStore], cli: Cli, tmp_path: Path
 ) -> None:
-    root, path = stores[1].root, card_file(stores[1], "build-tokens")
-    before = path.read_bytes()
-    path.unlink()
-    assert cli("card", "build-tokens", "--write", "--store", root).code == 0
-    assert path.read_bytes() == before
+    root, out = stores[1].root, tmp_path / "card.md"
+    printed = cli("card", "build-instances", "--store", root)
+    assert cli("card", "build-instances", "--out", str(out), "--store", root).code == 0
+    assert out.read_text() == printed.out
+    assert DatasetCard(printed.out).data.license == ["cc-by-4.0"]
     assert cli("export", "build-instances", str(tmp_path / "new"), "--store", root).code == 0
     assert DatasetCard.load(tmp_path / "new" / "README.md").data.license == ["cc-by-4.0"]
     assert cli("export", "build-vocabulary", str(tmp_path / "none"), "--store", root).code == 1
@@ -126,34 +121,37 @@ def test_unknown_source_and_artifact_without_card_are_refused(tmp_path: Path) ->
         card_of(prepared(store, stage="tabulate"), store=store, cards=CardsConfig())
 
 
-WIKI = ("cc-by-sa-4.0", "gfdl")
-
-
 @pytest.mark.parametrize(
-    ("kind", "file", "languages", "licenses", "url"),
-    [
-        ("wikipedia", "jawiki-20260101-pages-articles.xml.bz2", ["ja"], WIKI, "//ja.wikipedia"),
-        ("wikipedia", "simplewiki-latest-pages-x.xml", ["en"], WIKI, "//simple.wikipedia"),
-        ("wikipedia", "mywiki.xml", [], (), ""),
-        ("books", "gutenberg-children.tar.gz", ["en"], ("other",), ""),
-    ],
+    ("kind", "file"),
+    [("wikipedia", "jawiki-20260101-pages-articles.xml.bz2"), ("books", "gutenberg.tar.gz")],
 )
-def test_license_is_known_by_file_name(
-    kind: str, file: str, languages: list[str], licenses: Any, url: str
-) -> None:
+def test_license_and_language_are_never_guessed_from_file_name(kind: str, file: str) -> None:
     raw = RawInput(
         name=file, uri=f"/secret/{file}", size_bytes=1, sha256="0" * 64, key_digest="one\t"
     )
-    language = "en" if kind == "books" else ""
     manifest = prepared(
         ArtifactStore("memory://cards"),
         stage="build-documents",
         raw_inputs=(raw,),
-        config={"sources": [{"name": "one", "kind": kind, "language": language}]},
+        config={"sources": [{"name": "one", "kind": kind, "language": ""}]},
     )
     [facts] = source_facts(manifest, CardsConfig())
-    assert (facts.languages, facts.licenses) == (languages, licenses)
-    assert url in "".join(facts.urls)
+    assert (facts.language, facts.license, facts.files) == ("", UNKNOWN, [raw])
+    stated = CardsConfig(sources={"one": SourceCard(license="cc-by-sa-4.0")})
+    assert [facts.license for facts in source_facts(manifest, stated)] == ["cc-by-sa-4.0"]
+
+
+@pytest.mark.parametrize("name", ["simplewiki", "english", "bert-large", "multilingual-small"])
+def test_packaged_recipes_state_license_of_wikipedia(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in ("ENWIKI", "ITWIKI", "JAWIKI", "BOOKS"):
+        monkeypatch.setenv(variable, "/data")
+    recipe = load_recipe(name)
+    assert recipe.build_documents is not None
+    for source in recipe.build_documents.sources:
+        if source.kind == "wikipedia":
+            assert recipe.cards.sources[source.name].license == "cc-by-sa-4.0"
 
 
 HOSTILE = (

@@ -10,8 +10,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, get_args
@@ -25,12 +23,11 @@ from typer.testing import CliRunner
 from flows.bert import stages
 from flows.cli import app as command
 from flows.cli import console, init, options, plan, run
-from flows.quickstart import recipe_proposal
 from flows.run import dependencies
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import read_run, run_ids
 from pipelines.runners.registry import RUNNERS
-from schemas.errors import ConfigError, VocabularyError
+from schemas.errors import VocabularyError
 from schemas.recipe import Recipe
 
 
@@ -126,7 +123,6 @@ sys.meta_path.insert(0, Interrupting())
         ("run", "sample", "--runner", "dask"),
         ("run", "sample", "--engine", "airflow"),
         ("plan", "sample", "--set", "no_equals"),
-        ("verify", "--sizes-only", "--rows"),
         ("trace", "no-row"),
         ("publish",),
     ],
@@ -221,7 +217,7 @@ with installed(Path({str(tmp_path / "code")!r}), patch) as fakes:
     loader.load_recipe = lambda *a, **k: recipe
     def tokens(*a, **k):
         print("started", flush=True)
-        time.sleep(60)
+        time.sleep(1_000)
     fakes.module.tokens = tokens
     main(["run", "fake", "--engine", "local"])
 """
@@ -231,9 +227,8 @@ with installed(Path({str(tmp_path / "code")!r}), patch) as fakes:
     assert process.stdout is not None
     while "started" not in (line := process.stdout.readline()):
         assert line, process.stderr.read() if process.stderr else ""
-    time.sleep(0.1)
     process.send_signal(number)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=300)
     assert process.returncode == code, errors
     assert "Completed steps are cached" in errors
     store = ArtifactStore(str(tmp_path / "store"))
@@ -298,17 +293,8 @@ def test_file_of_command_is_whole_or_as_before(
     assert target.read_text() == "new"
 
 
-def _write_init(file: Path) -> None:
-    init.init(file)
-
-
-def _write_quickstart(file: Path) -> None:
-    recipe_proposal.write_recipe(recipe_proposal.Proposal("name: mine\n", "", ()), file)
-
-
-@pytest.mark.parametrize("write", [_write_init, _write_quickstart])
 def test_recipe_is_whole_or_missing_and_overwrites_nothing(
-    write: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipe = tmp_path / "new" / "recipe.yaml"
 
@@ -318,18 +304,18 @@ def test_recipe_is_whole_or_missing_and_overwrites_nothing(
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", fail)
         with pytest.raises(OSError, match="No space left"):
-            write(recipe)
+            init.init(recipe)
     assert list(recipe.parent.iterdir()) == []
     recipe.symlink_to(tmp_path / "elsewhere.yaml")
-    with pytest.raises((FileExistsError, ConfigError)):
-        write(recipe)
+    with pytest.raises(FileExistsError):
+        init.init(recipe)
     assert recipe.is_symlink()
     recipe.unlink()
-    write(recipe)
+    init.init(recipe)
     assert recipe.read_text().endswith("\n")
     recipe.write_text("mine: yes\n")
-    with pytest.raises((FileExistsError, ConfigError)):
-        write(recipe)
+    with pytest.raises(FileExistsError):
+        init.init(recipe)
     assert recipe.read_text() == "mine: yes\n"
 
 
@@ -341,10 +327,10 @@ def test_recipe_is_written_to_a_disk_without_hard_links(
 
     monkeypatch.setattr(os, "link", refuse)
     recipe = tmp_path / "recipe.yaml"
-    _write_init(recipe)
+    init.init(recipe)
     assert recipe.stat().st_size
     with pytest.raises(FileExistsError):
-        _write_init(recipe)
+        init.init(recipe)
 
 
 def test_output_file_can_be_a_pipe(tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from support.lineage_builder import (
     RUN_ID,
     put,
     put_recipe,
-    put_run,
     raw_file,
 )
 
@@ -64,7 +63,7 @@ def test_default_is_last_metric_of_newest_run(cli: Cli, made: Made) -> None:
     [
         ("mine/evaluate.cola:dev.matthews", "metrics.dev.matthews = 40.0", "evaluate.cola"),
         ("pretrain:perplexity", "held_out.perplexity = 12.50", "pretrain.phase-2"),
-        ("matthews", "metrics.dev.matthews = 40.0", "evaluate.cola"),
+        ("evaluate.cola:matthews", "metrics.dev.matthews = 40.0", "evaluate.cola"),
     ],
 )
 def test_metric_precedes_its_tree(cli: Cli, made: Made, text: str, metric: str, label: str) -> None:
@@ -74,20 +73,6 @@ def test_metric_precedes_its_tree(cli: Cli, made: Made, text: str, metric: str, 
     assert any(f"verified sha1 {DUMP_SHA1}" in line for line in lines)
     data = json.loads("\n".join(_lines(cli, "lineage", text, "--json")))
     assert data["focus"] == data["metrics"][0]["artifact_id"] == made.id(label)
-
-
-def test_metric_of_several_steps_is_listed(cli: Cli, made: Made) -> None:
-    other = put(made.store, "pretrain", key="third", statistics={"held_out": {"perplexity": 7.0}})
-    put_run(made.store, "20270101t000000-00000009", {**made.steps, "pretrain.phase-3": other})
-    try:
-        lines = _lines(cli, "lineage", "perplexity")
-        assert lines[:2] == [
-            "pretrain.phase-2 held_out.perplexity = 12.50",
-            "pretrain.phase-3 held_out.perplexity = 7.00",
-        ]
-        assert "pretrain.phase-2:held_out.perplexity" in lines[-1]
-    finally:
-        made.store.backend.delete_folder("runs/20270101t000000-00000009")
 
 
 @pytest.mark.parametrize(
@@ -115,11 +100,10 @@ def test_directions_and_formats(cli: Cli, made: Made, tmp_path: Path) -> None:
     down = _lines(cli, "lineage", name, "--downstream")
     assert not any("wiki" in line for line in down)
     assert any(made.id("tabulate") in line for line in down)
-    assert _lines(cli, "lineage", name, "--dot")[0] == "digraph lineage {"
     assert _lines(cli, "lineage", name, "--mermaid")[0] == "flowchart LR"
-    page = tmp_path / "page.html"
-    assert _lines(cli, "lineage", name, "--html", str(page)) == [f"wrote {page}"]
-    assert DUMP_SHA1 in page.read_text()
+    picture = tmp_path / "picture.svg"
+    assert _lines(cli, "lineage", name, "--svg", str(picture)) == [f"wrote {picture}"]
+    assert DUMP_SHA1 in picture.read_text()
     trials = [
         len([line for line in _lines(cli, "lineage", *more) if "finetune" in line])
         for more in ((), ("--all",))
@@ -143,11 +127,11 @@ def test_path_needs_no_store_option(cli: Cli, made: Made, monkeypatch: Any) -> N
         (("lineage", "nothing-so"), 1, "'nothing-so'"),
         (("lineage", "evaluate.cola:nothing"), 1, "metrics.dev"),
         (("lineage", "--upstream", "--downstream"), 2, "--upstream"),
-        (("lineage", "--json", "--dot"), 2, "--json"),
+        (("lineage", "--json", "--mermaid"), 2, "--json"),
         (("trace", "mine/build-tokens:x"), 2, "SHARD:ROW"),
         (("trace", "mine/tabulate:0"), 1, "made.txt"),
-        (("diff", RUN_ID, "mine/tabulate"), 1, "mine/tabulate"),
-        (("diff", RUN_ID, "20250101t000000-00000000"), 1, "20250101t000000-00000000"),
+        (("diff", "mine/tabulate", "mine/tabulat"), 1, "mine/tabulate"),
+        (("diff", RUN_ID, "mine/tabulate"), 1, RUN_ID),
     ],
 )
 def test_wrong_arguments_are_named(
@@ -158,15 +142,11 @@ def test_wrong_arguments_are_named(
     assert text in result.err
 
 
-def test_diff_compares_artifacts_and_runs(cli: Cli, made: Made) -> None:
+def test_diff_compares_artifacts(cli: Cli, made: Made) -> None:
     one, other = "finetune.cola.bs16-lr2e-05-ep3-r0", "mine/finetune.cola.bs16-lr2e-05-ep3-r1"
     assert "  metrics.dev.matthews: 0.0 -> 10.0 (+10.0)" in _lines(cli, "diff", one, other)
     data = json.loads("\n".join(_lines(cli, "diff", one, other, "--json")))
     assert data["artifacts"] == [made.id(one), made.id(other.removeprefix("mine/"))]
-    runs = _lines(cli, "diff", RUN_ID, RUN_ID)
-    assert all(line.endswith("same artifact") or "5 trials the same" in line for line in runs[1:])
-    steps = json.loads("\n".join(_lines(cli, "diff", RUN_ID, RUN_ID, "--json")))["steps"]
-    assert [step["label"] for step in steps] == list(made.steps)
 
 
 def test_trace_shows_page_and_bytes(cli: Cli, made: Made) -> None:
@@ -223,12 +203,12 @@ def test_checksum_of_a_list_is_not_called_verified(
     dump = raw_file("wiki.xml.bz2", trusted_checksum_file="/raw/sha256sums.txt")
     spec = {"environment": {"numpy": "2.0.0"}}
     made = put(store, "build-documents", raw=[dump], cache_key_inputs=spec).artifact_id
-    page = tmp_path / "page.html"
-    assert _lines(cli, "lineage", made, "--html", str(page))
+    picture = tmp_path / "picture.svg"
+    assert _lines(cli, "lineage", made, "--svg", str(picture))
     shown = {
         "believed": "\n".join(_lines(cli, "show", made)),
         ", from a list of checksums)": "\n".join(_lines(cli, "lineage", made)),
-        "2.0 kB, believed": page.read_text("utf-8"),
+        "2.0 kB, believed": picture.read_text("utf-8"),
     }
     for note, text in shown.items():
         assert note in text

@@ -12,6 +12,7 @@ from support.finetuning_builder import write_checkpoint
 
 from flows.cli.app import app
 from flows.cli.finetune import FIELD_OPTIONS
+from flows.recipes.errors import RecipeError
 from flows.recipes.loader import load_recipe
 from model.build_examples import check_files
 from schemas.errors import BertloomError
@@ -76,11 +77,43 @@ def test_evaluate_names_its_options(
     assert expected in result.err
 
 
-def test_unknown_key_of_option_lists_keys_of_option(cli: Cli, folder: Path) -> None:
-    options = ("--data-dir", str(folder), *COLUMNS, "--table", "sep=tab")
-    error = cli(*arguments(folder, *options), "--dry-run").err
-    assert "delimiter" in error
+@pytest.mark.parametrize("key", ["sep", "separator", "delimeter"])
+@pytest.mark.parametrize("command", ["finetune", "evaluate"])
+def test_unknown_key_of_option_suggests_key_of_option(
+    cli: Cli, folder: Path, command: str, key: str
+) -> None:
+    options = (*COLUMNS, "--table", f"{key}=tab")
+    if command == "finetune":
+        error = cli(*arguments(folder, "--data-dir", str(folder), *options), "--dry-run").err
+    else:
+        file = str(folder / "dev.tsv")
+        error = cli("evaluate", "single-sentence", file, "--predictions", file, *options).err
+    assert f"--table {key}=" in error
+    assert "'delimiter'" in error
     assert "build_documents" not in error
+
+
+@pytest.mark.parametrize(
+    ("field", "meant"),
+    [
+        ("build_examples.single-sentence.file_format.sep", "delimiter"),
+        ("finetune.single-sentence.lr", "learning_rate"),
+        ("finetune.single-sentence.epochs", "num_epochs"),
+        ("build_examples.single-sentence.epochs", ""),
+    ],
+)
+def test_unknown_field_of_recipe_suggests_field_of_its_section(
+    folder: Path, field: str, meant: str
+) -> None:
+    sections = {
+        "build_examples": {"single-sentence": {"task": "cola", "data_dir": str(folder)}},
+        "finetune": {"single-sentence": {"init_checkpoint": str(folder / "bert")}},
+    }
+    (folder / "mine.yaml").write_text(yaml.safe_dump({"name": "mine", **sections}))
+    with pytest.raises(RecipeError) as error:
+        load_recipe(str(folder / "mine.yaml"), overrides=[f"{field}=1"])
+    problems = {problem.field: problem.suggestion for problem in error.value.problems}
+    assert problems[field] == meant
 
 
 def test_recipe_fields_are_named_where_recipe_is_used(folder: Path) -> None:

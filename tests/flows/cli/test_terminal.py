@@ -209,7 +209,21 @@ def test_run_with_tables_ends_with_some_verdicts_headline_and_report(store: Arti
     assert len(steps) < len(made)  # one row per stage
 
 
-def test_run_without_tables_ends_with_lineage_and_last_score(
+def test_run_without_tables_ends_with_lineage_and_last_score(store: ArtifactStore) -> None:
+    made = put_recipe(store)
+    del made["tabulate"]
+    lines = summarize(results_of(made), store)
+    assert lines[-2].startswith("cola: matthews ")
+    assert not [line for line in lines if line.startswith("try next")]
+    rows = block(lines, "lineage of evaluate.cola")
+    stages = [row.split()[0] for row in rows]
+    assert stages[:2] == ["evaluate", "finetune"]
+    assert stages[-2:] == ["build-documents", "raw"]
+    assert made["evaluate.cola"].artifact_id in rows[0]
+    assert "wiki.xml.bz2 (2.0 kB, verified sha1)" in rows[-1]
+
+
+def test_run_of_sample_ends_with_commands_for_its_steps(
     store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     script = tmp_path / "env" / "bin" / "activate"
@@ -219,19 +233,12 @@ def test_run_without_tables_ends_with_lineage_and_last_score(
     monkeypatch.setenv("PATH", str(tmp_path))  # the shell does not know `bertloom`
     made = put_recipe(store)
     del made["tabulate"]
-    lines = summarize(results_of(made), store)
-    assert lines[-2].startswith("cola: matthews ")
+    made["build-instances.length-32"] = made.pop("build-instances.short")
+    lines = summarize(results_of(made), store, recipe="sample")
     assert block(lines, "try next (after: source env/bin/activate)") == [
-        "  bertloom lineage mine/evaluate.cola --store kept",
-        "  bertloom trace mine/build-instances.short:0 --store kept",
-        "  bertloom head mine/build-instances.short -n 1 --store kept",
+        "  bertloom fill 'Soup was [MASK] and tasty.' --model sample/pretrain.phase-2 --store kept",
+        "  bertloom trace sample/build-instances.length-32:0 --store kept",
     ]
-    rows = block(lines, "lineage of evaluate.cola")
-    stages = [row.split()[0] for row in rows]
-    assert stages[:2] == ["evaluate", "finetune"]
-    assert stages[-2:] == ["build-documents", "raw"]
-    assert made["evaluate.cola"].artifact_id in rows[0]
-    assert "wiki.xml.bz2 (2.0 kB, verified sha1)" in rows[-1]
 
 
 def test_warnings_of_cached_steps_are_shown_once(store: ArtifactStore) -> None:

@@ -20,7 +20,7 @@ from support.store_builder import as_given, describe
 
 import bertloom
 from flows.export.export import export
-from flows.lineage.resolve import artifact_of_file
+from flows.lineage.shards import find_shard
 from flows.run.artifact_inputs import input_ref
 from flows.run.step_execution import stage_input
 from flows.running import run_recipe
@@ -95,9 +95,10 @@ def test_stored_folder_opens_without_held_out_instances(corpus: ArtifactStore) -
     for entry in held_out:
         rows = read_shard(folder / entry.stored_name).to_pylist()
         assert not training & {str([row[key] for key in keys]) for row in rows}
-        located = artifact_of_file(str(folder / entry.stored_name))
-        assert located is not None
-        assert located[1] == entry
+        located = find_shard(str(folder / entry.stored_name), open_store=lambda: corpus)
+        assert located.path == entry.path
+        assert located.artifact is not None
+        assert located.artifact.manifest == manifest
 
 
 # Exports of rows

@@ -296,7 +296,7 @@ def test_faulty_collector_neither_fails_nor_delays_a_run(
         monkeypatch.setenv("OPENLINEAGE_URL", url)
     clock = time.monotonic()
     store = run_fakes(fakes, tmp_path / "store")
-    assert time.monotonic() - clock < 10
+    assert time.monotonic() - clock < 60
     assert read_run(store, run_ids(store)[0]).state == "completed"
     assert ("OpenLineage" in caplog.text) == bool(fault)
     if not fault:

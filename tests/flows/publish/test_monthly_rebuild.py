@@ -137,7 +137,7 @@ def test_corpus_is_rebuilt_month_after_month(
 
 def request_for(recipe: Path, tmp_path: Path, **options: Any) -> RebuildRequest:
     folders = {"store": str(tmp_path / "store"), "downloads": str(tmp_path / "dumps")}
-    return RebuildRequest(str(recipe), **{"wiki": "tinywiki", **folders, **options})
+    return RebuildRequest(**{"recipe": str(recipe), "wiki": "tinywiki", **folders, **options})
 
 
 def plan(recipe: Path, tmp_path: Path, **options: Any) -> RebuildPlan:

@@ -1,4 +1,4 @@
-"""The page of a run: its sections, what it omits and escapes, missing files, cached figures."""
+"""The page of a run: its sections, what it omits and escapes, missing files, figures."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import html
 import json
 import re
 import shutil
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,12 @@ import pytest
 from support.cli_runner import Cli
 from support.evaluation_builder import TASKS, evaluations, written
 from support.fake_stages import FakeStages
-from support.lineage_builder import put, raw_file
+from support.lineage_builder import put
 from support.report_builder import Written
 
-from flows.lineage.graph import overview, upstream_graph
-from flows.report.page import report_page, section, write_report
+from flows.report.page import report_page, write_report
 from flows.report.records import Texts, read_texts
+from flows.report.rendering import section
 from flows.report.result_charts import overview_figure
 from flows.report.results import read_tables
 from flows.report.run_steps import Built, collect_warnings, read_steps
@@ -30,7 +31,6 @@ from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunRecord, write_run
 from model.tables.results import result_rows
 from schemas.errors import StoreError
-from schemas.json_files import dump_json, load_json
 from schemas.manifest import Reuse
 
 Run = tuple[ArtifactStore, RunRecord]
@@ -97,20 +97,24 @@ def heading(text: str) -> str:
     return html.unescape(title)
 
 
+def first_chart(text: str) -> str:
+    """Return the title of the chart at the top of a page."""
+    [title, *_] = re.findall(r'<svg class="plot" [^>]*aria-label="([^"]*)"', text)
+    return title
+
+
 def test_page_has_all_sections_of_a_run(run: Run) -> None:
     store, record = run
     page = Page(report_page(store, record))
     texts = page.sections
     assert list(texts) == [
-        "summary", "about", "corpus", "documents", "instances", "dropped", "pretraining", "tasks",
-        "steps", "lineage", "environment", "configuration",
+        "summary", "corpus", "documents", "instances", "dropped", "pretraining", "tasks",
+        "steps", "environment", "configuration",
     ]  # fmt: skip
     manifests = {step.label: store.read_manifest(step.manifest) for step in record.steps}
     for manifest in manifests.values():
         assert f"artifact-{manifest.artifact_id}" in page.ids
         assert manifest.artifact_id in texts["steps"]
-    assert f"{manifests['build-tokens'].counters['tokens']:,} tokens" in texts["about"]
-    assert "held-out perplexity of 12.18 after 80 updates over 80,000 tokens" in texts["about"]
     assert "finetune.cola 4 trials, matthews 42.0 to 51.0 4 built" in texts["steps"]
     assert "Tokens per sentence" in texts["corpus"]
     assert "first 64 60 40,000 2.500 12.18 40.0 70.0" in texts["pretraining"]
@@ -129,8 +133,8 @@ def test_top_of_page_has_headline_table_and_chart(run: Run) -> None:
     tables = read_tables(store, Written(store, record).manifest("tabulate"))
     text = report_page(store, record)
     assert heading(text) == tables.headline != ""
-    summary = text[text.index('<section id="summary">') : text.index('<section id="about">')]
-    cells = dict(re.findall(r'data-name="([^"]*)">([^<]*)<', summary))
+    summary = text[text.index('<section id="summary">') : text.index('<section id="corpus">')]
+    cells = dict(re.findall(r'data-name="([^"]*)">(?:<a [^>]*>)?([^<]*)<', summary))
     assert cells["pretrained"] == "46.0 ± 3.9"
     assert cells["from scratch"] == "6.0 ± 4.6"
     assert cells["restarts"] == "4 / 3"
@@ -143,8 +147,8 @@ def test_overview_chart_stays_within_its_axis() -> None:
     entries = (written("cola", "cola", [-0.1, 0.1]), written("sst-2", "sst-2", [1.0, 1.0]))
     rows = result_rows(evaluations(*entries), tasks=TASKS)
     results = [TaskResult(r.task, pretrained=r.model_copy(update={"majority": 0.0})) for r in rows]
-    figure = overview_figure(results, name="x")
-    places = re.findall(r'<use [^>]*x="([\d.]+)"[^>]*--series-1', figure.panels[0].svg)
+    figure = overview_figure(results)
+    places = re.findall(r'<g class="series-1"><circle cx="([\d.]+)"', figure.panels[0].svg)
     first, second = map(float, places)
     assert first < second <= 288
     assert [key.label for key in figure.legend] == ["pretrained", "majority class"]
@@ -178,15 +182,15 @@ def test_runs_without_tasks_start_with_their_corpus_or_curves(run: Run) -> None:
     tokens = Written(store, record).manifest("build-tokens").counters["tokens"]
     assert f"{tokens:,} tokens" in heading(text)
     assert list(page.sections) == [
-        "summary", "about", "corpus", "documents", "instances", "dropped", "steps", "lineage",
+        "summary", "corpus", "documents", "instances", "dropped", "steps",
         "environment", "configuration",
     ]  # fmt: skip
     assert not {"#pretraining", "#tasks"} & set(page.links)
-    assert any(name.startswith("top-tokens-") for name in page.ids)
+    assert first_chart(text) == "Tokens per document"
     steps = [step for step in record.steps if step.label.startswith(("build", "pretrain"))]
     text = report_page(store, record.model_copy(update={"steps": tuple(steps), "planned": ()}))
-    assert "perplexity of 12.18" in heading(text)
-    assert any(name.startswith("top-curves-") for name in Page(text).ids)
+    assert "perplexity 12.18" in heading(text)
+    assert first_chart(text) == "LM loss"
     update = {"steps": (), "planned": (), "state": "interrupted"}
     empty = Page(report_page(store, record.model_copy(update=update)))
     assert list(empty.sections) == ["steps", "environment", "configuration"]
@@ -214,7 +218,12 @@ def test_page_loads_nothing_and_links_have_targets(run: Run) -> None:
     assert "script" not in page.tags
     targets = [link.removeprefix("#") for link in page.links if link.startswith("#")]
     assert set(targets) <= set(page.ids)
-    web = {link for link in page.links if not link.startswith("#")} - {"data:,"}
+    others = {link for link in page.links if not link.startswith("#")} - {"data:,"}
+    pages = {link for link in others if link.startswith("artifacts/")}
+    store, record = run
+    ids = {store.read_manifest(step.manifest).artifact_id for step in record.steps}
+    assert pages == {f"artifacts/{artifact_id}.html" for artifact_id in ids}
+    web = others - pages
     assert web
     assert all(
         re.fullmatch(r"https://sample\.example\.org/\?(curid|oldid)=\d+", link) for link in web
@@ -222,24 +231,7 @@ def test_page_loads_nothing_and_links_have_targets(run: Run) -> None:
     assert "default-src 'none'" in text
     assert "@import" not in text
     assert "url(" not in re.sub(r"url\(#[\w-]+\)", "", text)
-    tokens = Written(*run).manifest("build-tokens")
-    assert f"artifact-{tokens.artifact_id}" in targets  # from the box of the lineage
-    assert "step-finetune-cola" in targets
     assert len(text) < 400_000
-
-
-def test_overview_of_lineage_counts_artifacts_and_files(run: Run, tmp_path: Path) -> None:
-    text = report_page(*run)
-    begin = text.index('class="scroll graph short"')
-    picture = html.unescape(text[begin : text.index("</svg>", begin)])
-    for words in ("build-tokens", "2 phases", "7 trainings", "2 evaluations"):
-        assert f">{words}</text>" in picture
-    store = ArtifactStore(str(tmp_path / "other"))
-    raw = [raw_file(f"part-{number}.bz2") for number in range(41)]
-    small = overview(upstream_graph([put(store, "build-documents", raw=raw)], store=store))
-    [files] = [node for node in small.nodes.values() if node.kind == "group"]
-    assert (files.title, files.detail) == ("41 files", "82.0 kB")
-    assert len(small.nodes) == 2
 
 
 def test_texts_are_next_to_their_source_unless_omitted(run: Run) -> None:
@@ -311,7 +303,6 @@ def test_secrets_are_redacted(run: Run) -> None:
 @pytest.mark.parametrize("kind", ["manifest", "files"])
 def test_page_names_missing_and_damaged_files(run: Run, kind: str, content: bytes | None) -> None:
     store, record = run
-    store.backend.delete_folder("reports/figures")
     for step in record.steps:
         if step.label in ("build-tokens", "pretrain.first", "tabulate"):
             manifest = store.read_manifest(step.manifest)
@@ -327,19 +318,18 @@ def test_page_names_missing_and_damaged_files(run: Run, kind: str, content: byte
     assert all(step.label in page.sections["steps"] for step in steps)
 
 
-def test_figures_are_drawn_once(run: Run) -> None:
+def test_figures_are_drawn_each_time_without_matplotlib(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Loading it would take as long as a run whose steps are all cached."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "matplotlib"]:
+        monkeypatch.setitem(sys.modules, name, None)
     store, record = run
-    store.backend.delete_folder("reports/figures")
-    first = report_page(store, record)
-    names = store.backend.names("reports/figures")
-    assert len(names) == 5  # lengths of documents and instances, curves, results, restarts
-    for name in names:
-        figure = load_json(store.backend.read(name))
-        store.backend.replace(name, dump_json({**figure, "note": "from the cache"}))
-    assert "from the cache" in report_page(store, record)
-    for name in names:
-        store.backend.replace(name, b"{}x")
-    assert report_page(store, record) == first  # damaged, and drawn again
+    text = report_page(store, record)
+    assert text.count('<svg class="plot"') > 10
+    assert "Not drawn" not in text
+    assert report_page(store, record) == text
+    assert store.backend.names("reports/figures") == []
 
 
 def test_phases_are_placed_end_to_end(run: Run) -> None:
@@ -366,6 +356,9 @@ def test_names_outside_the_folder_are_refused(run: Run, field: str) -> None:
         write_report(store, record.model_copy(update={field: value}))
 
 
+_PAGE_LINK = r'href="([^"]*artifacts/[0-9a-f]{16}.html)"'
+
+
 def test_report_command_writes_the_page_of_any_run(
     run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -382,12 +375,17 @@ def test_report_command_writes_the_page_of_any_run(
     newest = Path(store.root) / "reports" / "test.html"
     alone = out.read_text("utf-8")
     assert "index.html" not in alone  # the index is not next to it
+    assert all((tmp_path / link).is_file() for link in re.findall(_PAGE_LINK, alone))
     for page, index in (
         (Path(output["report"]), "../../reports/index.html"),
         (newest, "index.html"),
     ):
         link = f'<a href="{index}">bertloom, all runs</a>'
-        assert page.read_text("utf-8").replace(link, "bertloom") == alone
+        text = page.read_text("utf-8").replace(link, "bertloom")
+        links = re.findall(_PAGE_LINK, text)
+        assert links
+        assert all((page.parent / link).is_file() for link in links)
+        assert re.sub(_PAGE_LINK, "", text) == re.sub(_PAGE_LINK, "", alone)
         assert (page.parent / index).is_file()
     before = newest.read_bytes()
     assert older.run_id in cli("report", "2000", "--store", store.root).out

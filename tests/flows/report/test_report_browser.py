@@ -1,17 +1,19 @@
-"""The page of a run in a browser: a dark phone, a small phone, a desktop."""
+"""Pages of a run in a browser: on phones and a desktop, and clicks from a number to its bytes."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.report_builder import Written, with_trainings
 
+from flows.report.listener import write_run_report
 from flows.report.page import report_page
 from flows.store.artifacts import ArtifactStore
-from flows.store.runs import RunRecord
+from flows.store.runs import RunRecord, write_run
 
 playwright = pytest.importorskip(
     "playwright.sync_api", reason="no playwright: pip install 'bertloom[dev]'"
@@ -90,11 +92,78 @@ def test_page_fits_the_window_is_legible_and_requests_nothing(
            .map(e => Math.round(e.getBoundingClientRect().left))"""
     )
     assert (len(lefts), len(set(lefts))) == (11, columns)  # lengths 4, curves 6, results 1
-    assert page.evaluate("document.querySelector('.short svg text').getScreenCTM().a") >= 0.79
 
     [body] = page.evaluate(_BRIGHTNESS.replace("SELECTOR", "'body'"))
     assert body["ground"] < 0.05 if scheme == "dark" else body["ground"] > 0.85
     texts = page.evaluate(_BRIGHTNESS.replace("SELECTOR", repr(_TEXTS)))
     assert len(texts) > 100
     assert [text for text in texts if text["contrast"] < _CONTRAST] == []
+    page.close()
+
+
+TASKS: Mapping[str, tuple[str, Sequence[float]]] = {
+    "sst-2": ("sst-2", [0.91, 0.92]),
+    "sst-2-scratch": ("sst-2", [0.61, 0.62]),
+}
+
+
+@pytest.fixture(scope="module")
+def sst_run(
+    reported_run: tuple[ArtifactStore, RunRecord], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[ArtifactStore, RunRecord]:
+    """Return the corpus of a run, with trainings on SST-2 that are written by hand; its report."""
+    corpus, record = reported_run
+    folder = tmp_path_factory.mktemp("sst")
+    shutil.copytree(corpus.root, folder / "store")
+    store = ArtifactStore(str(folder / "store"))
+    for stage in ("pretrain", "build-examples", "finetune", "evaluate", "tabulate"):
+        store.backend.delete_folder(f"keys/{stage}")
+    store.backend.delete_folder("reports")
+    steps = tuple(step for step in record.steps if step.label.startswith("build-"))[:4]
+    corpus_record = record.model_copy(
+        update={"steps": steps, "planned": tuple(step.label for step in steps)}
+    )
+    record = with_trainings(store, corpus_record, folder, TASKS)
+    write_run(store, record)
+    assert write_run_report(store, record)
+    return store, record
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("width", "scheme"), [(1280, "light"), (390, "dark")], ids=["desk", "phone"]
+)
+def test_clicks_lead_from_a_score_to_the_checksum_of_the_dump_and_to_source_text(
+    browser: Any, sst_run: tuple[ArtifactStore, RunRecord], width: int, scheme: str
+) -> None:
+    store, record = sst_run
+    documents = Written(store, record).manifest("build-documents")
+    dump = next(item for item in documents.raw_inputs if item.checksum)
+    page = browser.new_page(viewport={"width": width, "height": 844}, color_scheme=scheme)
+    errors, requests = list[str](), set[str]()
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("request", lambda request: requests.add(request.url.partition("#")[0]))
+    page.goto(f"{Path(store.root).as_uri()}/reports/{record.recipe_name}.html")
+
+    page.locator("#tasks td.number a", has_text="91.5").first.click()
+    assert "evaluate.sst-2" in page.locator(".about-run").inner_text()
+    # A box of the picture links to the file in the list of the step that read it.
+    page.locator(f".lineage a[href*='#file-{dump.sha256[:16]}']").click()
+    assert "build-documents" in page.locator(".about-run").inner_text()
+    target = page.locator("li:target")
+    assert dump.sha256 in target.inner_text()
+    assert dump.checksum.partition(":")[2] in target.inner_text()
+
+    page.locator("nav a", has_text="Rows with their source").click()
+    source = page.locator("#rows pre.raw", has_text="{{Infobox").first
+    assert "[[" in source.inner_text()
+    page.locator("#outputs a", has_text="build-tokens").click()
+    assert page.locator("#rows .row .a").count() > 3  # decoded tokens
+
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    texts = page.evaluate(_BRIGHTNESS.replace("SELECTOR", repr(f"{_TEXTS}, .row span, li code")))
+    assert [text for text in texts if text["contrast"] < _CONTRAST] == []
+    assert errors == []
+    web = {url for url in requests if not url.startswith(("file:", "data:"))}
+    assert web == set()
     page.close()

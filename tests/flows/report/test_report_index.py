@@ -1,19 +1,22 @@
-"""The page of all runs: complete, escaped, correct when runs end at the same time."""
+"""The page of all runs: complete, escaped, drawn from the records of the runs."""
 
 from __future__ import annotations
 
+import html
 import re
 from typing import Any
 
 import pytest
 from support.cli_runner import Cli
+from support.lineage_builder import put_recipe
 from support.store_builder import write_heartbeat
 
 from flows.report import index
-from flows.report.index import INDEX_PAGE, RunRow, read_rows, write_index
+from flows.report.index import INDEX_PAGE, read_rows, write_index
+from flows.report.listener import write_run_report
 from flows.store.artifacts import ArtifactStore
 from flows.store.process_identity import this_process
-from flows.store.runs import RunRecord, StepRecord, run_ids, write_run
+from flows.store.runs import RunRecord, StepRecord, read_run, run_ids, write_run
 
 HOSTILE = "<script>alert(1)</script>"
 
@@ -60,38 +63,42 @@ def test_index_lists_all_runs_newest_first(store: ArtifactStore, cli: Cli) -> No
     assert cli("report", "some-run", "--index", "--store", store.root).code == 2
 
 
-def test_runs_that_end_at_the_same_time_are_both_listed(
+def test_index_is_drawn_from_records_each_time(store: ArtifactStore) -> None:
+    step = StepRecord(label="a", manifest="artifacts/a/m.json", was_cached=True, seconds=1.0)
+    first = put_run(store, 1, state="interrupted", steps=(step,), headline=HOSTILE)
+    write_index(store)
+    assert "&lt;script&gt;" in page_of(store)
+    write_run(store, first.model_copy(update={"state": "failed", "headline": "CoLA 50.0"}))
+    write_index(store)
+    page = page_of(store)
+    assert "pill failed" in page
+    assert "pill interrupted" not in page
+    assert "CoLA 50.0" in page
+    assert "1 cached" in page  # the manifest of the step, which is missing, is not read
+    assert store.backend.names("reports") == [INDEX_PAGE]
+
+
+def test_index_shows_newest_runs_and_counts_the_older_ones(
     store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(index, "_MAX_RUNS", 2)
+    for number in range(1, 6):
+        put_run(store, number)
     write_index(store)
-    put_run(store, 1)
-    calls = list[int]()
-
-    def read_then_lose(current: ArtifactStore, **options: Any) -> list[RunRow]:
-        rows = read_rows(current, **options)
-        if not calls:  # the other run ends between reading and writing
-            calls.append(1)
-            put_run(current, 2)
-            write_index(current)
-        return rows
-
-    monkeypatch.setattr(index, "read_rows", read_then_lose)
-    write_index(store)
-    assert names(page_of(store)) == ["recipe-2", "recipe-1"]
+    assert names(page_of(store)) == ["recipe-5", "recipe-4"]
+    assert "And 3 older runs" in page_of(store)
+    assert len(read_rows(store)) == 5
 
 
-def test_records_of_finished_runs_are_read_once(store: ArtifactStore) -> None:
-    first = put_run(store, 1, state="failed")
-    second = put_run(store, 2, state="interrupted")
-    write_index(store)
-    for record in (first, second):
-        write_run(store, record.model_copy(update={"state": "completed"}))
-    states = [row.state for row in read_rows(store)]
-    assert states == ["completed", "failed"]  # an interrupted run may still write its record
-    write_index(store, refresh=[first.run_id])
-    assert "pill failed" not in page_of(store)
-    store.backend.replace("reports/index.json", b"{}x")  # damaged: all are read again
-    assert [row.recipe for row in read_rows(store)] == ["recipe-2", "recipe-1"]
+def test_report_writes_headline_of_its_run_into_the_record(store: ArtifactStore) -> None:
+    put_recipe(store)
+    record = read_run(store, run_ids(store)[-1])
+    assert write_run_report(store, record)
+    headline = read_run(store, record.run_id).headline
+    [row] = read_rows(store)
+    assert row.result == headline
+    assert headline
+    assert headline in html.unescape(page_of(store))
 
 
 def test_missing_and_damaged_records_are_rows(store: ArtifactStore) -> None:

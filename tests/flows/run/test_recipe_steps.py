@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from flows.bert import recipe_steps
-from flows.finetuning import trials
+from flows.bert import recipe_steps, trials
 from flows.recipes.errors import RecipeError
 from flows.recipes.loader import recipe_from
 from flows.run.graph import Step

@@ -27,6 +27,7 @@ from flows.store.artifacts import ArtifactStore
 from flows.store.backend import open_backend
 from flows.store.pointers import Ref, key_path, pointer_to, ref_path
 from model.training.artifact_files import write_file
+from pipelines.io import local_files
 from pipelines.io.files import write_text_file
 from schemas.errors import (
     ArtifactCorruptError,
@@ -302,7 +303,7 @@ def test_one_of_concurrent_processes_creates_each_file(tmp_path: Path) -> None:
         process.start()
     created = dict(results.get(timeout=120) for _ in processes)
     for process in processes:
-        process.join(60)
+        process.join(300)
         assert process.exitcode == 0
     for number in range(FILES):
         [winner] = [name for name in names if created[name][number]]
@@ -353,6 +354,73 @@ def test_link_that_nfs_reports_as_existing_is_a_success(
     monkeypatch.undo()
     assert store.lookup(manifest.stage, manifest.cache_key) == manifest
     assert not store.backend.put_if_absent(key_path(manifest.stage, manifest.cache_key), b"{}")
+
+
+class FailingLink:
+    """Replacement of `os.link` that fails some times, before or after it has made the link."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, code: int, *, fails: int, links: bool):
+        self.code, self.fails, self.links, self.calls = code, fails, links, 0
+        self._link = os.link
+        monkeypatch.setattr(os, "link", self)
+        monkeypatch.setattr(local_files, "_LINK_DELAYS", (0.0, 0.0, 0.0), raising=False)
+
+    def __call__(self, source: Path, target: Path) -> None:
+        self.calls += 1
+        if self.calls > self.fails:
+            self._link(source, target)
+            return
+        if self.links and self.calls == 1:
+            self._link(source, target)
+        raise OSError(self.code, os.strerror(self.code), str(target))
+
+
+@pytest.mark.parametrize("links", [False, True])
+@pytest.mark.parametrize("fails", [1, 3])
+@pytest.mark.parametrize("code", [errno.EIO, errno.ESTALE, errno.ETIMEDOUT])
+def test_link_is_repeated_after_passing_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, fails: int, links: bool
+) -> None:
+    store = ArtifactStore(str(tmp_path / "store"))
+    link = FailingLink(monkeypatch, code, fails=fails, links=links)
+    assert store.backend.put_if_absent("leases/x", b"mine")
+    assert link.calls == fails + 1
+    assert not store.backend.put_if_absent("leases/x", b"other")
+    assert store.backend.read("leases/x") == b"mine"
+    assert list(store.backend.stat("leases")) == ["leases/x"]
+
+
+@pytest.mark.parametrize(
+    ("code", "calls"),
+    [
+        (errno.EIO, 4),
+        (errno.ESTALE, 4),
+        (errno.ENOSPC, 1),
+        (errno.EDQUOT, 1),
+        (errno.EACCES, 1),
+        (errno.EROFS, 1),
+    ],
+)
+def test_error_of_disk_is_not_called_missing_hard_links(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, calls: int
+) -> None:
+    store = ArtifactStore(str(tmp_path / "store"))
+    link = FailingLink(monkeypatch, code, fails=99, links=False)
+    with pytest.raises(OSError, match=os.strerror(code)) as error:
+        store.backend.put_if_absent("keys/x", b"")
+    assert (error.value.errno, link.calls) == (code, calls)
+    assert not isinstance(error.value, local_files.HardLinkError)
+    assert list(store.backend.stat("keys")) == []
+
+
+@pytest.mark.parametrize("code", [errno.EPERM, errno.ENOTSUP, errno.ENOSYS])
+def test_disk_without_hard_links_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    store = ArtifactStore(str(tmp_path / "store"))
+    FailingLink(monkeypatch, code, fails=99, links=False)
+    with pytest.raises(StoreError, match="hard links"):
+        store.backend.put_if_absent("keys/x", b"")
 
 
 def test_commit_keeps_own_artifact_when_store_denies_its_success(

@@ -16,7 +16,6 @@ from support.store_builder import (
     STAGE,
     damage,
     input_from,
-    publish_shard,
     published,
 )
 
@@ -32,7 +31,7 @@ from pipelines.wordpiece.vocab_files import VOCAB_FILE
 from schemas.errors import ArtifactCorruptError
 from schemas.execution_configs import ExecutionConfig
 from schemas.finetune_configs import TrialConfig
-from schemas.json_files import dump_json, load_json
+from schemas.json_files import dump_json
 from schemas.manifest import Manifest, StageInput
 from schemas.model_configs import BudgetConfig, PretrainConfig
 from schemas.recipe import Recipe
@@ -116,7 +115,7 @@ def _run(corpus: _Corpus) -> dict[str, Manifest]:
 
 def _contents(manifests: Mapping[str, Manifest]) -> dict[str, Any]:
     return {
-        label: (item.content_digest, item.rows_digest, item.counters, item.statistics)
+        label: (item.content_digest, item.counters, item.statistics)
         for label, item in manifests.items()
     }
 
@@ -134,26 +133,6 @@ def test_corrupt_work_item_records_are_not_reused(corpus: _Corpus) -> None:
     assert _contents(second) == _contents(first)
     reuses = [manifest.produced_by.reuse for manifest in second.values()]
     assert [reuse.items_reused for reuse in reuses if reuse] == [0] * len(second)
-
-
-def test_work_item_records_of_artifact_with_wrong_rows_are_deleted(
-    corpus: _Corpus, capsys: pytest.CaptureFixture[str]
-) -> None:
-    first = _run(corpus)
-    records = corpus.root / "pieces" / "build-tokens"
-    for path in records.rglob("*.json"):
-        value = load_json(path.read_bytes())
-        value["files"][0]["rows_digest"] = "0" * 32
-        path.write_bytes(dump_json(value))
-    shutil.rmtree(corpus.root / "keys" / "build-tokens")
-    wrong = _run(corpus)
-    assert wrong["build-tokens"].rows_digest != first["build-tokens"].rows_digest
-    cli = Cli(capsys)
-    assert cli("verify", "--store", str(corpus.root)).code == 0
-    assert cli("verify", "--store", str(corpus.root), "--rows").code == 1
-    assert not list(records.rglob("*.json"))
-    assert _contents(_run(corpus)) == _contents(first)
-    assert cli("verify", "--store", str(corpus.root), "--rows").code == 0
 
 
 def test_only_item_of_corrupt_file_is_computed_again(
@@ -231,8 +210,8 @@ def test_training_refuses_corrupt_checkpoint(store: ArtifactStore, tmp_path: Pat
 # One artifact
 
 
-def find_errors(store: ArtifactStore, manifest: Manifest, *, rows: bool = False) -> tuple[str, ...]:
-    [result] = verify(store, [pointer_to(manifest)], rows=rows)
+def find_errors(store: ArtifactStore, manifest: Manifest) -> tuple[str, ...]:
+    [result] = verify(store, [pointer_to(manifest)])
     assert result.is_ok == (not result.errors)
     return result.errors
 
@@ -254,7 +233,6 @@ def test_deep_verification_reads_every_byte(any_store: ArtifactStore) -> None:
     [
         {"cache_key_inputs": {"stage": STAGE, "seed": 9}},
         {"content_digest": f"sha256:{'0' * 64}"},
-        {"rows_digest": "3:0"},
         {"artifact_id": "0" * 16},
     ],
     ids=lambda fields: next(iter(fields)),
@@ -275,19 +253,3 @@ def test_missing_input_is_found(any_store: ArtifactStore) -> None:
     any_store.backend.delete(source.manifest_path)
     [error] = find_errors(any_store, product)
     assert error.startswith("input documents: ")
-
-
-@pytest.mark.parametrize(
-    ("fields", "expected"),
-    [
-        ({"rows": 3}, "expected 3"),
-        ({"rows_digest": "0" * 32}, "0" * 32),
-        ({"data": b"one"}, "Arrow IPC"),
-    ],
-)
-def test_wrong_rows_are_found(store: ArtifactStore, fields: dict[str, Any], expected: str) -> None:
-    manifest = publish_shard(store, **fields)
-    assert find_errors(store, manifest) == ()
-    [error] = find_errors(store, manifest, rows=True)
-    assert error.startswith("part-00000.arrow: ")
-    assert expected in error

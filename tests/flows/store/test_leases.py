@@ -98,8 +98,8 @@ def test_run_beats_until_its_end_also_after_a_failure(
     with ActiveRun(store, "mine"):
         monkeypatch.setattr(store.backend, "replace", fail_once)
         first = activity.read_heartbeats(store)["mine"]
-        assert written.acquire(timeout=30)
-        assert written.acquire(timeout=30)
+        assert written.acquire(timeout=300)
+        assert written.acquire(timeout=300)
         assert failed.is_set()
         assert activity.read_heartbeats(store)["mine"].beat_at > first.beat_at
     assert activity.read_heartbeats(store) == {}
@@ -153,8 +153,8 @@ def test_lost_lease_calls_on_lost_until_block_ends(
         assert lease.is_held()
         assert not calls.acquire(blocking=False)
         take_lease(store)
-        assert calls.acquire(timeout=30)
-        assert calls.acquire(timeout=30)
+        assert calls.acquire(timeout=300)
+        assert calls.acquire(timeout=300)
         assert not lease.is_held()
         assert lease.new_holder().startswith("theirs ")
     holder = find_holder(store)

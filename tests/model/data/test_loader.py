@@ -16,6 +16,7 @@ from support.instance_builder import (
     training_rows,
     write_artifact,
 )
+from support.waiting import wait_until
 
 from model.data.batches import LoaderState
 from model.data.collator import IGNORE_INDEX, MicroBatchCollator
@@ -287,13 +288,6 @@ def prefetch_threads():
     return [one for one in threading.enumerate() if one.name.startswith("bertloom-prefetch")]
 
 
-def all_threads_end():
-    deadline = time.monotonic() + 5
-    while prefetch_threads() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return not prefetch_threads()
-
-
 def test_prefetching_does_not_change_batches(instances):
     with closing(iter(make(instances, prefetch_factor=3))) as batches:
         for one, two in zip(take(make(instances), 20), batches, strict=False):
@@ -310,7 +304,7 @@ def test_thread_ends_when_its_iterator_is_deleted(instances):
     next(batches)
     del batches
     gc.collect()
-    assert all_threads_end()
+    wait_until(lambda: not prefetch_threads())
 
 
 def test_errors_of_the_thread_are_raised_in_order(instances, monkeypatch):
@@ -324,7 +318,7 @@ def test_errors_of_the_thread_are_raised_in_order(instances, monkeypatch):
         take(batches, 20_000)
     with pytest.raises(StopIteration):
         next(batches)
-    assert all_threads_end()
+    wait_until(lambda: not prefetch_threads())
 
 
 def test_prefetch_computes_no_more_than_its_size_in_advance():

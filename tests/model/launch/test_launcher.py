@@ -7,13 +7,13 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from pydantic import BaseModel
 from support.paths import ROOT
+from support.waiting import is_running, wait_until
 
 from model.launch.launcher import IDLE_VARIABLE, Worker, WorkerPool, stop_running_calls
 from schemas.errors import ConfigError, DivergenceError, RunnerError, TrainingError
@@ -90,13 +90,6 @@ def process() -> Iterator[Worker]:
     made.end()
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 60.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "timeout"
-        time.sleep(0.02)
-
-
 def in_thread(call: Callable[[], object]) -> tuple[threading.Thread, list[BaseException]]:
     found: list[BaseException] = []
 
@@ -111,12 +104,18 @@ def in_thread(call: Callable[[], object]) -> tuple[threading.Thread, list[BaseEx
     return thread, found
 
 
-def is_alive(pid: int) -> bool:
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return text.rpartition(")")[2].split()[0] != "Z"
+class Turn:
+    """Lock that counts the threads that have come to it."""
+
+    def __init__(self) -> None:
+        self._lock, self.arrivals = threading.Lock(), 0
+
+    def __enter__(self) -> None:
+        self.arrivals += 1
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
 
 
 def test_worker_is_reused(process: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,7 +149,7 @@ def test_unexpected_error_ends_the_worker(process: Worker) -> None:
     with pytest.raises(RunnerError, match="the probe: ZeroDivisionError: division"):
         process.call(PROBE, Question(do="fault"))
     assert process.call(PROBE, Question())["pid"] != before
-    wait_for(lambda: not is_alive(before))
+    wait_until(lambda: not is_running(before))
 
 
 def test_foreign_functions_and_memory_urls_are_refused(process: Worker) -> None:
@@ -164,9 +163,9 @@ def test_killed_worker_is_reported_and_replaced(process: Worker, tmp_path: Path)
     pid = process.call(PROBE, Question())["pid"]
     begun = tmp_path / "begun"
     thread, found = in_thread(lambda: process.call(PROBE, Question(do="wait", text=str(begun))))
-    wait_for(begun.exists)
+    wait_until(begun.exists)
     os.kill(pid, signal.SIGKILL)
-    thread.join(60)
+    thread.join(300)
     assert isinstance(found[0], RunnerError)
     assert "SIGKILL" in str(found[0])
     assert "the probe" in str(found[0])
@@ -176,16 +175,19 @@ def test_killed_worker_is_reported_and_replaced(process: Worker, tmp_path: Path)
     assert process.call(PROBE, Question())["pid"] != second
 
 
-def test_running_and_waiting_calls_can_be_stopped(process: Worker, tmp_path: Path) -> None:
+def test_running_and_waiting_calls_can_be_stopped(
+    process: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "_turn", turn := Turn())
     pid = process.call(PROBE, Question())["pid"]
     begun = tmp_path / "begun"
     thread, found = in_thread(lambda: process.call(PROBE, Question(do="wait", text=str(begun))))
-    wait_for(begun.exists)
+    wait_until(begun.exists)
     waiting, also_found = in_thread(lambda: process.call(PROBE, Question(name="the next")))
-    time.sleep(0.2)
+    wait_until(lambda: turn.arrivals == 3)
     process.stop()
-    thread.join(60)
-    waiting.join(60)
+    thread.join(300)
+    waiting.join(300)
     assert str(found[0]) == "stopped and written: SIGTERM"
     assert isinstance(found[0], TrainingError)
     assert isinstance(also_found[0], TrainingError)
@@ -196,7 +198,7 @@ def test_running_and_waiting_calls_can_be_stopped(process: Worker, tmp_path: Pat
 def test_idle_worker_ends(process: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(IDLE_VARIABLE, "0.3")
     pid = process.call(PROBE, Question())["pid"]
-    wait_for(lambda: not is_alive(pid))
+    wait_until(lambda: not is_running(pid))
     assert process.call(PROBE, Question())["pid"] != pid
 
 
@@ -221,11 +223,11 @@ def test_worker_ends_with_its_launcher(tmp_path: Path) -> None:
         assert launcher.stdout is not None
         pid = int(launcher.stdout.readline())
         if how != "exit":
-            wait_for(begun.exists)
+            wait_until(begun.exists)
             launcher.send_signal(signal.SIGKILL if how == "kill" else signal.SIGINT)
-        _, said = launcher.communicate(timeout=60)
+        _, said = launcher.communicate(timeout=300)
         assert ("KeyboardInterrupt" in said) == (how == "interrupt")
-        wait_for(lambda pid=pid: not is_alive(pid), seconds=20)  # type: ignore[misc]
+        wait_until(lambda pid=pid: not is_running(pid))  # type: ignore[misc]
 
 
 def test_concurrent_calls_have_a_worker_each(tmp_path: Path) -> None:
@@ -236,14 +238,14 @@ def test_concurrent_calls_have_a_worker_each(tmp_path: Path) -> None:
             in_thread(lambda file=file: both.call(PROBE, Question(do="wait", text=str(file))))
             for file in begun
         ]
-        wait_for(lambda: all(file.exists() for file in begun))
+        wait_until(lambda: all(file.exists() for file in begun))
         stop_running_calls()
         for thread, found in waiting:
-            thread.join(60)
+            thread.join(300)
             assert str(found[0]) == "stopped and written: SIGTERM"
         pids = {both.call(PROBE, Question())["pid"] for _ in range(3)}
         assert len(pids) == 1  # sequential calls share one
         assert len(both.workers) == 2
     finally:
         both.end()
-    assert not any(is_alive(pid) for pid in pids)
+    assert not any(is_running(pid) for pid in pids)

@@ -13,11 +13,9 @@ from support.evaluation_builder import SCRATCH, artifact, majority, results, wri
 from support.finetuning_builder import sentiment, trial_config, trial_job, write_checkpoint
 
 import model.tabulate
-from flows.artifact_markdown import metric_rows
 from flows.nested_values import numeric_leaves
-from flows.report.page import section
+from flows.report.rendering import section
 from flows.report.results import show_results
-from flows.report.run_summary import RunSummary
 from flows.run.stages import get_stage
 from model.build_examples import build_examples
 from model.finetuning.loop import train_trial
@@ -152,10 +150,7 @@ def test_the_report_marks_it(tabulated: dict[str, bytes]) -> None:
         assert f"† sst-2: {SAID}." in text
         assert text.count("†") >= 2
     assert "81.0 ± 1.0 †" in tables[0]
-    summary = RunSummary("", (), ())
-    first_screen = section(
-        "summary", results=results, summary=summary, chart=results.overview_figure
-    )
+    first_screen = section("summary", results=results, headline="", chart=results.overview_figure)
     assert "81.0 ± 1.0 †" in first_screen
     assert SAID in first_screen
 
@@ -167,6 +162,12 @@ def test_lines_of_the_command_say_it() -> None:
     trial = made({"task": "sst-2", "metrics": {"dev": {"accuracy": 0.8}}, "cut": CUT})
     assert get_stage("finetune").summary(trial) == f"accuracy 80.0 on dev ({SAID})"
     assert get_stage("finetune").summary_of([trial, trial]) == f"2 trials, accuracy 80.0 ({SAID})"
+    tagged = made({"task": "conll-2003", "metrics": {"dev": {"entity-f1": 0.017}}})
+    better = made({"task": "sst-2", "metrics": {"dev": {"accuracy": 1.0}}})
+    assert get_stage("finetune").summary_of([trial, tagged, better]) == (
+        f"3 trials, accuracy 80.0 to 100.0, entity-f1 1.7 ({SAID})"
+    )
+    assert get_stage("finetune").summary_of([made({"task": "sst-2", "metrics": {}})]) == "1 trial"
     evaluated = written("sst-2", "sst-2", [0.8, 0.82]) | {"cut": CUT}
     assert get_stage("evaluate").summary(made(evaluated)).endswith(f"({SAID})")
     split = {"splits": {"train": 40}, "cut": {"train": {"kept": 40, "of": 80, "unit": "rows"}}}
@@ -184,7 +185,3 @@ def test_single_scores_say_it() -> None:
     tables = {"entries": {"a.b": {"mean": 0.5, "cut": ["x"]}, "a": {"mean": 0.4, "cut": []}}}
     assert score_cut("entries.a.b.mean", tables) == ("x",)
     assert score_cut("entries.a.mean", tables) == ()
-    manifest = Manifest.model_construct(stage="evaluate", statistics=evaluated)
-    rows = dict(metric_rows(manifest))
-    assert SAID in rows["metrics.dev.accuracy"]
-    assert SAID not in rows["ensemble"]

@@ -6,7 +6,7 @@ import pytest
 from support.evaluation_builder import BASE, written
 from support.sweep_builder import FAIR, GOOD, POOR, entry, source, steps_sweep, sweep_of
 
-from flows.report.page import section
+from flows.report.rendering import section
 from flows.report.results import show_results
 from model.tables.charts import chart_of
 from model.tables.document import Tables

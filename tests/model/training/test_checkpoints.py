@@ -371,9 +371,9 @@ from model.training.checkpoints import Checkpoints
 with Checkpoints(sys.argv[1], keep_last=1).lock():
     if os.fork() == 0:
         print(os.getpid(), flush=True)
-        time.sleep(60)
+        time.sleep(1_000)
         os._exit(0)
-    time.sleep(60)
+    time.sleep(1_000)
 """
 
 

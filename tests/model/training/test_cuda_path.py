@@ -158,9 +158,9 @@ class ThreadRanks:
 
     def all_gather(self, values: Any) -> list[Any]:
         self._values[self.rank] = list(values)
-        self._barrier.wait(60)
+        self._barrier.wait(300)
         gathered = [value for each in self._values for value in each]
-        self._barrier.wait(60)
+        self._barrier.wait(300)
         return gathered
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import json
@@ -13,7 +14,6 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -23,6 +23,7 @@ import psutil
 import pytest
 import torch
 from support.batch_builder import peer_inputs
+from support.held_training import hold_before_checkpoint
 from support.training_builder import (
     NO_DROPOUT,
     SmallCorpus,
@@ -32,6 +33,7 @@ from support.training_builder import (
     start_run,
     train_losses,
 )
+from support.waiting import wait_until
 
 from flows.store.activity import ActiveRun
 from flows.store.artifacts import ArtifactStore
@@ -72,13 +74,6 @@ def latest(job: TrainingJob) -> LoadedCheckpoint:
     saved = checkpoints(job).latest()
     assert saved is not None
     return saved
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def has_steps(work: Path, count: int = 4) -> bool:
@@ -183,7 +178,8 @@ def test_token_budget_ends_when_it_is_reached(small_corpus: SmallCorpus, tmp_pat
 
 def test_minute_budget_ends(small_corpus: SmallCorpus, tmp_path: Path) -> None:
     state = finish(small_corpus.job(tmp_path, budget={"max_minutes": 0.01}))["state"]
-    assert 0.6 <= state["done"]["seconds"] < 20
+    assert state["done"]["seconds"] >= 0.6
+    assert state["is_finished"]
 
 
 @pytest.mark.slow
@@ -244,10 +240,11 @@ def test_killed_run_resumes_exactly(small_corpus: SmallCorpus, tmp_path: Path) -
     draw = random.Random(int.from_bytes(os.urandom(4), "little"))
     work = tmp_path / "killed"
     job = small_corpus.job(work, budget={"max_steps": 40})
+    held = hold_before_checkpoint(40, folder=tmp_path / "held", release=tmp_path / "never")
     for _ in range(2):
         steps = len(curve_lines(work)) + draw.randrange(4, 15)
-        process = start_process(job)
-        wait_for(lambda p=process, n=steps: p.poll() is not None or has_steps(work, n))  # type: ignore[misc]
+        process = start_process(job, env={**os.environ, **held})
+        wait_until(lambda p=process, n=steps: p.poll() is not None or has_steps(work, n))  # type: ignore[misc]
         process.kill()
         process.communicate()
         assert process.returncode == -signal.SIGKILL
@@ -260,11 +257,11 @@ def test_sigterm_writes_checkpoint_of_locked_run(small_corpus: SmallCorpus, tmp_
         tmp_path, budget={"max_steps": 100_000}, checkpoints={"save_minutes": 60}
     )
     process = start_process(job)
-    wait_for(lambda: has_steps(tmp_path))
+    wait_until(lambda: has_steps(tmp_path))
     with pytest.raises(TrainingError, match=str(process.pid)):
         train(job, stop=StopRequest())
     process.terminate()
-    process.communicate(timeout=60)
+    process.communicate(timeout=300)
     assert process.returncode == 1
     assert failure(job)["class"] == "TrainingError"
     assert "SIGTERM" in failure(job)["message"]
@@ -274,10 +271,10 @@ def test_sigterm_writes_checkpoint_of_locked_run(small_corpus: SmallCorpus, tmp_
 def test_training_ends_with_its_run(small_corpus: SmallCorpus, tmp_path: Path) -> None:
     job = small_corpus.job(tmp_path, budget={"max_steps": 100_000})
     run = start_run(job)
-    wait_for(lambda: has_steps(tmp_path))
+    wait_until(lambda: has_steps(tmp_path))
     run.kill()
     run.communicate()
-    wait_for((tmp_path / "failure.json").exists)
+    wait_until((tmp_path / "failure.json").exists)
     assert failure(job)["class"] == "TrainingError"
     assert checkpoints(job).latest() is not None
 
@@ -358,10 +355,11 @@ def test_killed_process_is_an_error_of_the_run(small_corpus: SmallCorpus, tmp_pa
     job = small_corpus.job(tmp_path, budget={"max_steps": 100_000})
 
     def kill() -> None:
-        wait_for(lambda: has_steps(tmp_path, 1))
+        wait_until(lambda: has_steps(tmp_path, 1))
         for process in psutil.Process().children(recursive=True):
-            if "model.pretraining.process" in process.cmdline():
-                process.kill()
+            with contextlib.suppress(psutil.NoSuchProcess):  # another one may end just now
+                if "model.pretraining.process" in process.cmdline():
+                    process.kill()
 
     killer = threading.Thread(target=kill)
     killer.start()
@@ -459,7 +457,7 @@ def test_lost_lease_ends_training(
     saved: list[CheckpointInfo] = []
 
     def take_over() -> None:
-        wait_for(lambda: bool(theirs.list()))
+        wait_until(lambda: bool(theirs.list()))
         store.backend.replace("leases/pretrain/key.json", b"of another run")
         with theirs.lock():
             newest = latest(job)
@@ -477,7 +475,7 @@ def test_lost_lease_ends_training(
         thread.start()
         with pytest.raises(CheckpointError):
             job.run()
-    thread.join(60)
+    thread.join(300)
     assert theirs.list() == tuple(saved)
     steps = saved[-1].step + 1
     shorter = small_corpus.job(tmp_path, budget={"max_steps": steps}).model_copy(
@@ -528,9 +526,9 @@ def test_divergence_names_rows_of_all_ranks(small_corpus: SmallCorpus, tmp_path:
 def test_ctrl_c_stops_all_processes(small_corpus: SmallCorpus, tmp_path: Path) -> None:
     job = small_corpus.job(tmp_path, num_processes=2, budget={"max_steps": 100_000})
     run = start_run(job, start_new_session=True, stderr=subprocess.DEVNULL)
-    wait_for(lambda: has_steps(tmp_path))
+    wait_until(lambda: has_steps(tmp_path))
     os.killpg(run.pid, signal.SIGINT)
-    run.communicate(timeout=60)
+    run.communicate(timeout=300)
     assert "stopped after step" in failure(job)["message"]
     with checkpoints(job).lock():  # the lock is free again
         pass

@@ -56,11 +56,9 @@ class _Work(CacheableShardFn):
             for entry, name in zip(files, names, strict=True)
         ]
 
-    def dump_blobs(self, report: WorkResult) -> bytes:
-        return report.blobs[0].data
-
-    def load_blobs(self, files: Sequence[FileEntry], stored: bytes) -> list[Blob]:
-        return [Blob(len(files), stored)]
+    def load_blobs(self, files: Sequence[FileEntry]) -> list[Blob]:
+        fs, path = fsspec.core.url_to_fs(f"{self.output}/{files[0].stored_name}")
+        return [Blob(len(files), fs.cat_file(path))]
 
     def process(self, piece: _Piece) -> WorkResult:
         self.done.append(piece.text)
@@ -163,13 +161,12 @@ def _name_a_file_less(record: bytes) -> bytes:
     return json.dumps(data).encode()
 
 
-def _rewrite(change: Callable[[bytes], bytes], suffix: str = ".json") -> Callable[[_Store], None]:
-    """Return a function that changes the record of an item, or another file of it."""
+def _rewrite(change: Callable[[bytes], bytes]) -> Callable[[_Store], None]:
+    """Return a function that changes the record of an item."""
 
     def rewrite(store: _Store) -> None:
         (record,) = store.records()
-        path = record.replace(".json", suffix)
-        store.fs.pipe_file(path, change(store.fs.cat_file(path)))
+        store.fs.pipe_file(record, change(store.fs.cat_file(record)))
 
     return rewrite
 
@@ -180,8 +177,6 @@ _DAMAGES: dict[str, Callable[[_Store], None]] = {
     "record cut": _rewrite(lambda record: record[:-20]),
     "location outside": _rewrite(lambda text: text.replace(b'"artifacts/', b'"../artifacts/')),
     "location short": _rewrite(_name_a_file_less),
-    "blobs": _rewrite(lambda _: b"A", ".blobs"),
-    "blobs deleted": lambda store: store.fs.rm_file(store.records()[0].replace(".json", ".blobs")),
 }
 
 
@@ -198,10 +193,8 @@ def test_damaged_item_is_processed_again(store: _Store, damage: Callable[[_Store
 
 
 def _copy_item(store: _Store, source: str, target: str) -> None:
-    for suffix in (".json", ".blobs"):
-        data = store.fs.cat_file(source.replace(".json", suffix))
-        store.fs.makedirs(target.rpartition("/")[0], exist_ok=True)
-        store.fs.pipe_file(target.replace(".json", suffix), data)
+    store.fs.makedirs(target.rpartition("/")[0], exist_ok=True)
+    store.fs.pipe_file(target, store.fs.cat_file(source))
 
 
 def test_misplaced_record_of_another_item_is_not_used(store: _Store) -> None:

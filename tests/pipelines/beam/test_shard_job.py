@@ -4,31 +4,30 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import itertools
 import resource
 import tracemalloc
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import apache_beam as beam
 import pyarrow as pa
 import pytest
+from pydantic import TypeAdapter
 from support.dump_builder import dump, page
 from support.paths import PYTHONPATH
 
 from pipelines.beam import pipeline as beam_pipeline
-from pipelines.beam import shard_work
 from pipelines.beam.item_cache import ItemCache
 from pipelines.beam.pipeline import shard_pipeline
-from pipelines.beam.shard_job import JobResult, group_items, run_shard_job
+from pipelines.beam.shard_job import JobResult, run_shard_job
 from pipelines.beam.shard_work import (
-    ResultBatcher,
     ResultList,
     SharedInput,
     WorkResult,
-    write_plan,
+    read_plan,
+    written_plan,
 )
 from pipelines.build_documents import build_documents
 from pipelines.counters import Counters
@@ -43,7 +42,6 @@ from pipelines.io.stage_inputs import InputFile
 from pipelines.runners.direct import LocalRunner
 from pipelines.runners.job_context import ErrorFiles
 from pipelines.runners.registry import RUNNERS, get_runner
-from pipelines.runners.runner import Runner
 from schemas.corpus_configs import (
     AnySource,
     BooksSource,
@@ -54,8 +52,6 @@ from schemas.corpus_configs import (
 from schemas.errors import ConfigError, CorruptInputError, RunnerError
 from schemas.execution_configs import ExecutionConfig
 from schemas.manifest import FileEntry, StageInput, StageOutput
-
-MAX_ELEMENTS = Runner.max_elements
 
 
 class _Item(NamedTuple):
@@ -107,57 +103,39 @@ def _run(
 # Results
 
 
-def _texts(results: ResultList) -> list[str]:
+def _texts(results: Iterable[WorkResult]) -> list[str]:
     return [result.to_json() for result in results]
 
 
-@pytest.mark.parametrize("max_inline_bytes", [0, 1_000, 1 << 20])
-def test_results_are_in_order_and_their_files_are_deleted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, max_inline_bytes: int
-) -> None:
-    monkeypatch.setattr(shard_work, "_FILE_BYTES", 5_000)
-    url, sent = f"{tmp_path}/.results-1", list[str]()
-    written = [_result(number, names=number) for number in range(30)]
-    for first in (20, 0, 10):
-        batcher = ResultBatcher(url, max_inline_bytes=max_inline_bytes)
-        for result in written[first : first + 10]:
-            sent += batcher.add(result)
-        sent += batcher.flush()
-    is_inline = max_inline_bytes == 1 << 20
-    assert all(line.startswith("{" if is_inline else url) for line in sent)
-    if not is_inline:
-        abandoned = ResultBatcher(url, max_inline_bytes=0)  # of a repeated worker
-        assert [*abandoned.add(written[0]), *abandoned.flush()]
-    (tmp_path / "part-00000.arrow").write_bytes(b"stays")
-    Path(url).write_text("\n".join(sorted(sent)))
-    results = ResultList(url)
-    assert results.numbers == list(range(30))
+def test_results_are_in_order_and_their_files_are_deleted(tmp_path: Path) -> None:
+    results = [_result(number, names=number) for number in range(30)]
+    for number, first in enumerate((20, 0, 10)):
+        lines = _texts(results[first : first + 10])
+        (tmp_path / f".results-1-{number}").write_text("\n".join(lines[::-1]))
+    read = ResultList(f"{tmp_path}/.results-1")
+    assert read.numbers == list(range(30))
     for _ in range(2):
-        assert _texts(results) == [result.to_json() for result in written]
-    assert results.files == tuple(result.files[0] for result in written)
-    assert results.reused == set(range(0, 30, 3))
-    assert [path.name for path in tmp_path.iterdir()] == ["part-00000.arrow"]
+        assert _texts(read) == _texts(results)
+    assert read.files == tuple(result.files[0] for result in results)
+    assert read.reused == set(range(0, 30, 3))
+    assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("max_inline_bytes", [0, 8 << 20])
-def test_job_returns_the_same_results_by_file_and_through_beam(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, max_inline_bytes: int
+def test_job_returns_the_results_of_its_items(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(beam_pipeline, "MAX_INLINE_BYTES", max_inline_bytes)
+    monkeypatch.setattr(beam_pipeline, "RESULTS_PER_FILE", 15)
     job = _run(_Work(), tmp_path, items=40)
-    assert _texts(job.reports) == [_result(number, names=20).to_json() for number in range(40)]
+    assert _texts(job.reports) == _texts([_result(number, names=20) for number in range(40)])
     assert job.reuse.items_reused == 14
     assert list(tmp_path.iterdir()) == []
 
 
-def test_launching_process_holds_one_result_at_a_time(tmp_path: Path) -> None:
+def test_launching_process_holds_results_as_texts(tmp_path: Path) -> None:
     """Ten kilobytes each, as a split of a large Wikipedia has."""
-    number = 400
-    batcher, sent = ResultBatcher(f"{tmp_path}/.results-1", max_inline_bytes=0), list[str]()
-    for index in range(number):
-        sent += batcher.add(_result(index, names=200))
-    sent += batcher.flush()
-    (tmp_path / ".results-1").write_text("\n".join(sent))
+    path, number = tmp_path / ".results-1-0", 400
+    path.write_text("\n".join(_result(index, names=200).to_json() for index in range(number)))
+    size = path.stat().st_size
     tracemalloc.start()
     try:
         results = ResultList(f"{tmp_path}/.results-1")
@@ -166,7 +144,7 @@ def test_launching_process_holds_one_result_at_a_time(tmp_path: Path) -> None:
     finally:
         tracemalloc.stop()
     assert total == 200 * number
-    assert held < 4_000 * number
+    assert held < 1.5 * size
 
 
 # Errors
@@ -269,38 +247,39 @@ def test_dump_in_another_language_than_the_recipe_says_is_noted(tmp_path: Path) 
 # Plans
 
 
-def _graph_size(
-    work: Any, planned: list[Any], folder: Path, *, shared: SharedInput | None = None
-) -> int:
+def _graph_size(work: Any, *, shared: SharedInput | None = None) -> int:
     """Return the size of a job's graph as an engine gets it, in bytes."""
     urls = {name: f"memory://bucket/{name}" for name in ("work", "groups", "progress")}
-    elements = group_items(planned, max_elements=MAX_ELEMENTS)
     pipeline = beam.Pipeline("FnApiRunner")
-    with (
-        write_plan(elements, folder=str(folder)) as plan,
-        shared.written(f"{folder}/.input") if shared else contextlib.nullcontext(),
-    ):
-        errors = ErrorFiles("s3://b/e")
-        shard_pipeline("job", *plan, work=work, errors=errors, grouping=None, urls=urls)(pipeline)
+    with shared.written("memory://bucket/input") if shared else contextlib.nullcontext():
+        shard_pipeline(
+            "job",
+            "memory://bucket/plan",
+            item_type=DocumentItem,
+            work=work,
+            errors=ErrorFiles("s3://b/e"),
+            grouping=None,
+            urls=urls,
+        )(pipeline)
         return len(pipeline.to_runner_api().SerializeToString())
 
 
-def _books(count: int) -> list[DocumentItem]:
-    """Pieces of a dozen loose files each."""
+def _split(number: int) -> Split:
+    """Return a split of a dozen loose files."""
     file = SourceFile("s3://bucket/books/a", "a ... b (12 files)", 1 << 20, "0" * 64)
     detail = str([["s3://bucket/books/a-book-with-a-name.txt", "a", 9, "0" * 64]] * 12)
-    return [
-        DocumentItem(number, Split("books", file, number, number + 1, detail), 1 << 20)
-        for number in range(count)
-    ]
+    return Split("books", file, number, number + 1, detail)
 
 
-def test_graph_of_a_hundred_thousand_items_is_small(tmp_path: Path) -> None:
+def test_plan_of_many_items_is_a_file_and_not_in_the_graph(tmp_path: Path) -> None:
     source = BooksSource(name="books", paths=("s3://bucket/books",))
     work = BuildDocumentShard(DocumentsConfig(sources=(source,)), "s3://bucket/out")
-    sizes = [_graph_size(work, _books(count), tmp_path) for count in (MAX_ELEMENTS, 100_000)]
-    assert sizes[1] < 1 << 20
-    assert sizes[1] < 1.2 * sizes[0]  # offsets have more digits
+    assert _graph_size(work) < 200_000
+    items = [DocumentItem(number, _split(number), 1 << 20) for number in range(1_000)]
+    with written_plan([[item] for item in items], folder=str(tmp_path)) as url:
+        adapter = TypeAdapter(list[DocumentItem])
+        read = [adapter.validate_json(element) for element in read_plan(url)]
+    assert read == [[item] for item in items]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -323,17 +302,14 @@ def test_names_of_token_shards_are_not_in_the_graph(tmp_path: Path) -> None:
         shared = SharedInput(tokens)
         vocab = InputFile("v", "vocab.txt", "vocabulary", 1, "0" * 64)
         work = BuildInstanceShard(config, shared, vocab, 1000, "s3://bucket/out")
-        planned = plan(config, tokens)
-        assert len(planned) == 6 * count
-        sizes.append(_graph_size(work, planned, tmp_path, shared=shared))
-    assert sizes[1] < 1 << 20
+        sizes.append(_graph_size(work, shared=shared))
+    assert sizes[0] == sizes[1] < 200_000
 
 
 class _Elsewhere(LocalRunner):
     """Runner like an engine, which gets several elements, in this process."""
 
     is_local = False
-    max_elements = 7
 
 
 class _Listing(_Work):
@@ -365,49 +341,25 @@ def test_each_item_is_processed_once_and_the_plan_is_hidden_and_deleted(
 def test_plan_of_interrupted_launcher_is_kept_for_its_job(tmp_path: Path) -> None:
     with (
         pytest.raises(KeyboardInterrupt),
-        write_plan([[_Item(0)]], folder=str(tmp_path)),
+        written_plan([[_Item(0)]], folder=str(tmp_path)),
     ):
         raise KeyboardInterrupt
     (left,) = tmp_path.iterdir()
     assert left.name.startswith(".plan-")
 
 
-def test_elements_share_items_evenly_and_in_order_when_there_are_too_many() -> None:
-    items = [_Item(number, 1 + number * 7919 % 100) for number in range(20_000)]
-    elements = group_items(items, max_elements=MAX_ELEMENTS)
-    assert list(itertools.chain(*elements)) == items
-    assert MAX_ELEMENTS * 0.9 <= len(elements) <= MAX_ELEMENTS
-    weights = [sum(item.weight for item in element) for element in elements]
-    assert max(weights) <= 3 * sum(weights) / len(weights)
-
-
-def test_items_with_equal_keys_are_in_one_element() -> None:
-    groups = 600
-
-    def _group(item: _Item) -> int:
-        return item.number % groups
-
-    items = [_Item(number, 10) for number in range(groups * 10)]
-    elements = group_items(items, max_elements=1000, colocate_by=_group)
-    assert sorted(itertools.chain(*elements)) == items
-    assert len(elements) == groups
-    assert all(len(set(map(_group, element))) == 1 for element in elements)
-
-
-def test_held_out_items_are_in_one_element_if_a_worker_can_keep_their_documents(
+def test_one_worker_gets_the_held_out_items_if_it_can_keep_their_documents(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = InstancesConfig(dupe_factor=3, negative_pool_bytes=1 << 10)
     items = plan(config, _token_shards(700, tmp_path))
 
-    def element_sizes() -> Counter[int]:
-        key = colocation_key(items)
-        elements = group_items(items, max_elements=MAX_ELEMENTS, colocate_by=key)
-        return Counter(map(len, elements))
+    def group_sizes() -> Counter[int]:
+        return Counter(Counter(map(colocation_key(items), items)).values())
 
-    assert element_sizes() == {1: 2100, 700: 1}
+    assert group_sizes() == {1: 2100, 700: 1}
     monkeypatch.setattr("pipelines.instances.plan.REMEMBERED_BYTES", 1 << 20)
-    assert element_sizes() == {1: 2800}
+    assert group_sizes() == {1: 2800}
 
 
 # Full disks
@@ -425,7 +377,9 @@ def _write_shard(folder: str, rows: int, metadata: int) -> None:
 
 
 def _write_record(folder: str) -> None:
-    ItemCache(f"{folder}/pieces/stage/digest", f"{folder}/out").write_file("a.json", bytes(1 << 16))
+    cache = ItemCache(f"{folder}/pieces/stage/digest", f"{folder}/out")
+    record = cache.new_record(WorkResult(0, details=["x" * (1 << 16)]))
+    cache.write("a" * 64, record, [])
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -19,6 +17,7 @@ import apache_beam as beam
 import pytest
 from apache_beam.options.pipeline_options_validator import PipelineOptionsValidator
 from apache_beam.portability.api import beam_job_api_pb2
+from support.waiting import is_running, wait_until
 
 from benchmarks.local_server import LocalServer
 from flows.run.step_execution import is_transient
@@ -357,14 +356,6 @@ def test_job_waits_for_the_job_before_it(cluster: FakeFlink, runner: _Submitted)
 # Processes
 
 
-def _is_running(process: int) -> bool:
-    with contextlib.suppress(ProcessLookupError):
-        # An orphan that has ended is a zombie until init reaps it.
-        os.kill(process, 0)
-        return b"Z" not in Path(f"/proc/{process}/stat").read_bytes().split(b")")[1].split()[0]
-    return False
-
-
 _LAUNCHER = """
 import subprocess, sys
 child = subprocess.Popen(
@@ -385,11 +376,7 @@ def test_guarded_process_ends_with_its_launcher(number: int) -> None:
     )
     assert launcher.stdout is not None
     process = int(launcher.stdout.readline())
-    assert _is_running(process)
+    assert is_running(process)
     launcher.send_signal(number)
     launcher.wait()
-    for _ in range(200):
-        if not _is_running(process):
-            return
-        time.sleep(0.05)
-    pytest.fail(f"process {process} runs after its launcher ended")
+    wait_until(lambda: not is_running(process))

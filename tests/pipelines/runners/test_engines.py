@@ -123,9 +123,9 @@ def test_spark_with_two_workers(folder: Path, recipe: Path, local: Digests, tmp_
 
 
 def _stopped(running: Command) -> str:
-    """Return its output after SIGTERM, within a minute even on a busy machine."""
+    """Return its output after SIGTERM."""
     running.process.terminate()
-    assert running.ended(seconds=60) == 128 + signal.SIGTERM, running.told
+    assert running.ended() == 128 + signal.SIGTERM, running.told
     return running.told
 
 

@@ -9,11 +9,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from support.paths import PYTHONPATH
+from support.waiting import is_running, wait_until
 
 from pipelines.runners.job_context import Submission, submission_scope
 from pipelines.runners.local import close_pools, hidden_main_module, map_items
@@ -27,8 +29,21 @@ def _close_pools() -> Iterator[None]:
 
 
 def _get_pid(_item: int) -> int:
-    time.sleep(0.05)
     return os.getpid()
+
+
+def _meet(meeting: tuple[Path, int, int]) -> int:
+    """Wait until all of `count` items are in progress, each in another process."""
+    folder, count, item = meeting
+    (folder / str(item)).touch()
+    wait_until(lambda: len(list(folder.iterdir())) == count)
+    return os.getpid()
+
+
+def _meet_all(folder: Path, items: Sequence[int], *, count: int) -> set[int]:
+    """Return the processes of items of a job that are in progress at the same time."""
+    folder.mkdir(exist_ok=True)
+    return set(map_items(_meet, [(folder, count, item) for item in items], workers=2))
 
 
 def _get_environment(_item: int) -> str | None:
@@ -48,28 +63,15 @@ def _warn(item: int) -> int:
 
 def _touch_and_wait(path: str) -> None:
     file = Path(f"{path}.partial")
-    file.touch()
     try:
+        file.write_text(str(os.getpid()))
         time.sleep(600)
     finally:
-        file.unlink()
+        file.unlink(missing_ok=True)
 
 
 def _loaded_modules(_item: int) -> list[str]:
     return list(sys.modules)
-
-
-def _has_ended(pid: int) -> bool:
-    stat = Path(f"/proc/{pid}/stat")
-    return not stat.exists() or stat.read_text().rsplit(")", 1)[1].split()[0] == "Z"
-
-
-def _wait_until(condition: Callable[[], bool]) -> None:
-    for _ in range(600):
-        if condition():
-            return
-        time.sleep(0.1)
-    pytest.fail("timed out after a minute")
 
 
 def test_one_worker_or_one_item_needs_no_process() -> None:
@@ -77,9 +79,9 @@ def test_one_worker_or_one_item_needs_no_process() -> None:
     assert list(map_items(_get_pid, range(1), workers=2)) == [os.getpid()]
 
 
-def test_workers_are_reused_by_the_next_job() -> None:
-    first = set(map_items(_get_pid, range(8), workers=2))
-    second = set(map_items(_get_pid, range(8), workers=2))
+def test_workers_are_reused_by_the_next_job(tmp_path: Path) -> None:
+    first = _meet_all(tmp_path / "first", range(2), count=2)
+    second = _meet_all(tmp_path / "second", range(2), count=2)
     assert len(first) == 2
     assert first == second
     assert os.getpid() not in first
@@ -99,18 +101,13 @@ def test_workers_do_not_load_beam_torch_or_prefect() -> None:
         assert not {"apache_beam", "torch", "prefect"} & set(modules)
 
 
-def test_jobs_at_the_same_time_have_different_workers() -> None:
-    pids = []
-
-    def run() -> None:
-        pids.append(set(map_items(_get_pid, range(8), workers=2)))
-
-    threads = [threading.Thread(target=run) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(pids[0] | pids[1]) == 4
+def test_jobs_at_the_same_time_have_different_workers(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        jobs = [
+            pool.submit(_meet_all, tmp_path / "all", items, count=4)
+            for items in (range(2), range(2, 4))
+        ]
+    assert len(jobs[0].result() | jobs[1].result()) == 4
 
 
 def test_killed_worker_is_a_runner_error_and_the_next_job_works() -> None:
@@ -132,7 +129,7 @@ def test_stopped_run_ends_the_calls_in_progress_and_their_temporary_files(tmp_pa
     paths = [str(tmp_path / name) for name in "ab"]
 
     def stop_when_busy() -> None:
-        _wait_until(lambda: len(list(tmp_path.iterdir())) == 2)
+        wait_until(lambda: len(list(tmp_path.iterdir())) == 2)
         stop.set()
 
     threading.Thread(target=stop_when_busy).start()
@@ -148,7 +145,7 @@ from tests.pipelines.runners.test_local import _get_pid, _touch_and_wait
 
 with open("starts", "a") as log:
     log.write("x")
-print(*map_items(_get_pid, range(4), workers=2), flush=True)
+list(map_items(_get_pid, range(4), workers=2))
 if sys.argv[1:]:
     list(map_items(_touch_and_wait, sys.argv[1:], workers=2))
 """
@@ -161,7 +158,7 @@ def test_script_without_main_guard_runs_once(tmp_path: Path, temporary: str) -> 
     (tmp_path / "script.py").write_text(_SCRIPT)
     variables = {"PYTHONPATH": PYTHONPATH, "TMPDIR": str(tmp_path / temporary)}
     command = [sys.executable, "script.py"]
-    subprocess.run(command, cwd=tmp_path, env={**os.environ, **variables}, check=True, timeout=120)
+    subprocess.run(command, cwd=tmp_path, env={**os.environ, **variables}, check=True, timeout=300)
     assert (tmp_path / "starts").read_text() == "x"
 
 
@@ -173,20 +170,21 @@ def test_workers_end_with_their_parent(tmp_path: Path, number: signal.Signals) -
         [sys.executable, "script.py", "a", "b"],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": PYTHONPATH},
-        stdout=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        text=True,
     )
-    assert process.stdout is not None
+
+    def read_pids() -> list[str]:
+        return [text for file in tmp_path.glob("*.partial") if (text := file.read_text())]
+
     try:
-        pids = [int(pid) for pid in process.stdout.readline().split()]
-        _wait_until(lambda: len(list(tmp_path.glob("*.partial"))) == 2)
+        wait_until(lambda: len(read_pids()) == 2)
+        pids = [int(pid) for pid in read_pids()]
     finally:
         process.send_signal(number)
-        process.wait(60)
-        process.stdout.close()
+        process.wait(300)
     for pid in pids:
-        _wait_until(lambda pid=pid: _has_ended(pid))
+        wait_until(lambda pid=pid: not is_running(pid))
     assert (number == signal.SIGKILL) == bool(list(tmp_path.glob("*.partial")))
 
 

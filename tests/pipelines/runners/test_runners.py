@@ -345,15 +345,13 @@ def test_dofn_refuses_other_code_before_its_work_is_unpickled(
     from apache_beam.internal import pickler
 
     from pipelines.beam.pipeline import _ProcessItems
-    from pipelines.beam.shard_work import PlanFile
 
     packed = pickler.dumps(
         _ProcessItems(
             _Unpacks(),
-            plan=PlanFile("memory://plan", _Unpacks),
+            item_type=_Unpacks,
             errors=ErrorFiles("memory://errors"),
             spill="",
-            results=("memory://reports", 0),
             progress="memory://progress",
             workers=1,
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ipaddress
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import grpc
 import psutil
 import pytest
 from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc, endpoints_pb2
+from support.waiting import wait_until
 
 from pipelines.runners.worker_pool import serve, serving
 from schemas.errors import ConfigError, RunnerError
@@ -49,23 +49,25 @@ def _start(port: int, worker: str, *, control: str) -> str:
     )
     with grpc.insecure_channel(f"localhost:{port}") as channel:
         stub = beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolStub(channel)
-        return str(stub.StartWorker(request, timeout=60).error)
+        return str(stub.StartWorker(request, timeout=300).error)
 
 
 def _stop(port: int, worker: str) -> None:
     with grpc.insecure_channel(f"localhost:{port}") as channel:
         stub = beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolStub(channel)
-        stub.StopWorker(beam_fn_api_pb2.StopWorkerRequest(worker_id=worker), timeout=60)
+        stub.StopWorker(beam_fn_api_pb2.StopWorkerRequest(worker_id=worker), timeout=300)
 
 
 def _running(folder: Path, count: int) -> dict[int, list[str]]:
     """Wait for the given number of started workers; return them by process."""
-    for _ in range(600):
-        found = {int(path.name): path.read_text().split() for path in folder.iterdir()}
-        if len(found) >= count and all(found.values()):
-            return found
-        time.sleep(0.1)
-    pytest.fail(f"{len(found)} workers began, expected {count}")
+    found: dict[int, list[str]] = {}
+
+    def look() -> bool:
+        found.update({int(path.name): path.read_text().split() for path in folder.iterdir()})
+        return len(found) >= count and all(found.values())
+
+    wait_until(look)
+    return found
 
 
 def test_workers_of_one_id_are_independent_processes(port: int, started: Path) -> None:
@@ -109,7 +111,7 @@ def test_pool_serves_until_sigterm(command: list[str]) -> None:
     assert said.startswith("worker pool at localhost:")
     assert not _start(int(said.rsplit(":", 1)[1]), "1-1", control="localhost:9")
     pool.terminate()
-    assert pool.wait(60) == 0
+    assert pool.wait(300) == 0
 
 
 @pytest.mark.parametrize("is_allowed", [True, False])
@@ -138,6 +140,7 @@ def test_pool_listens_on_the_loopback_interface_only(port: int) -> None:
 # waits for.
 _SIGNALLED_THREAD = """
 import signal, threading, time
+
 from pipelines.runners.worker_pool import serve
 
 said = threading.Event()
@@ -154,4 +157,4 @@ serve(0, allow_root=True, say=lambda line: said.set())
 
 
 def test_signal_that_another_thread_gets_ends_the_pool() -> None:
-    assert subprocess.run([sys.executable, "-c", _SIGNALLED_THREAD], timeout=60).returncode == 0
+    assert subprocess.run([sys.executable, "-c", _SIGNALLED_THREAD], timeout=300).returncode == 0

@@ -23,7 +23,7 @@ from pipelines.books.layout import join_wrapped_lines
 from pipelines.counters import Counters, check_balance
 from pipelines.documents.plan import item_identity, plan, raw_inputs
 from pipelines.io import lines
-from pipelines.io.splits import RawDocument, RecordTracker, Split
+from pipelines.io.splits import RawDocument, Split
 from pipelines.sources import text
 from schemas.corpus_configs import DocumentsConfig, TextSource
 from schemas.errors import CorruptInputError, InputError, MissingInputError
@@ -524,19 +524,6 @@ def test_groups_are_small_and_a_file_more_changes_its_own(
     digests = [{split.file.sha256 for split in splits} for splits in (before, text.plan(config))]
     assert len(before) > 5
     assert len(digests[1] - digests[0]) in (1, 2)  # two, where the new one ends a group
-
-
-def test_group_is_read_on_where_another_reader_stopped(tmp_path: Path) -> None:
-    write_small(tmp_path, number=30)
-    config = config_of(tmp_path)
-    _, expected, counted = read_all(config)
-    found, counters = list[RawDocument](), Counters()
-    for split in text.plan(config):
-        first = RecordTracker()
-        found += itertools.islice(text.read(split, config, counters.count, first), 9)
-        rest = RecordTracker(**first.state())
-        found += text.read(split, config, counters.count, rest)
-    assert (found, counters) == (expected, counted)
 
 
 def test_each_file_of_a_group_is_a_raw_input(tmp_path: Path) -> None:

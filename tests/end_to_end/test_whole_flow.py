@@ -1,8 +1,9 @@
-"""The whole flow completes after it was killed at random moments."""
+"""The whole flow: it completes after it was killed at random moments, and is reproduced."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import subprocess
 import time
@@ -11,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from support.cli_runner import Cli
 from support.full_recipe import write_whole_flow
 from support.recipe_runs import (
     command_line,
@@ -33,6 +35,7 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class _Undisturbed(NamedTuple):
     """A run without interruption."""
 
+    store: Path
     published: dict[str, str]
     seconds: float
 
@@ -44,7 +47,13 @@ def undisturbed(recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> _Undi
     process = run_recipe_file(recipe, store)
     seconds = time.monotonic() - clock
     assert process.returncode == 0, process.stderr
-    return _Undisturbed(published(store), seconds)
+    return _Undisturbed(store, published(store), seconds)
+
+
+@pytest.fixture(scope="module")
+def again(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Another store, in which the first reproduction builds what the second one needs."""
+    return tmp_path_factory.mktemp("again") / "store"
 
 
 def _kill_after(seconds: float, recipe: Path, store: Path) -> bool:
@@ -73,3 +82,17 @@ def test_killed_at_a_random_moment(
     )
     assert verified.returncode == 0, verified.stdout
     assert not list((store / "work").rglob("*.safetensors"))
+
+
+@pytest.mark.parametrize(
+    "name", ["evaluate.cola:dev.accuracy", "finetune.cola.bs16-lr0.001-ep1-r0"]
+)
+def test_tuned_model_and_trial_are_reproduced(
+    cli: Cli, undisturbed: _Undisturbed, again: Path, name: str
+) -> None:
+    result = cli(
+        "reproduce", name, "--into", str(again), "--store", str(undisturbed.store), "--json"
+    )
+    assert result.code == 0, result.out + result.err
+    labels = {step["label"] for step in json.loads(result.out)["steps"]}
+    assert {"pretrain.second", name.partition(":")[0]} <= labels
