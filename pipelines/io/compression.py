@@ -294,7 +294,7 @@ def _7z_member(archive: py7zr.SevenZipFile, source: IO[bytes], *, end: int) -> I
     (file,) = files
     # The library's own extraction pushes a file to a writer, in blocks as large as memory allows.
     source.seek(archive.worker.src_start)
-    decoder = file.folder.get_decompressor(file.compressed)
+    decoder = file.folder.get_decompressor(file.compressed or 0)
     left, crc = file.uncompressed, 0
     while left:
         before = source.tell()

@@ -41,7 +41,7 @@ _SERVER_FAULTS = frozenset({429, 500, 502, 503, 504})  # HTTP statuses
 _NO_NETWORK_FAULTS = (FileNotFoundError, PermissionError, IsADirectoryError, FileExistsError)
 _Item = TypeVar("_Item")
 _Found = TypeVar("_Found")
-_VERSION_KEYS = ("ETag", "etag", "generation", "md5Hash", "VersionId", "content_md5")
+_VERSION_KEYS = ("ETag", "etag", "generation", "md5Hash", "VersionId", "content_md5", "blob_id")
 _log = logging.getLogger(__name__)
 
 
@@ -344,7 +344,7 @@ def filesystem(uri: str) -> tuple[Any, str]:
     except (ValueError, ImportError, OSError) as error:  # some connect at once
         raise InputError(
             f"{uri}: cannot be reached: {error}. Expected a local path or an fsspec URL; a remote "
-            "one may need its package, e.g. s3fs or gcsfs"
+            "one may need its package, e.g. s3fs, gcsfs or huggingface_hub"
         ) from error
     return fs, str(path)
 

@@ -33,11 +33,11 @@ _MULTISTREAM = re.compile(r"-multistream(?!-index)")
 
 def find_index(uri: str, *, name: str) -> str | None:
     """Return the index of a multistream dump in the same folder, compressed or not, or None."""
-    base = name.rpartition("/")[2]
+    base = name.rpartition("/")[2].lower()
     if not _MULTISTREAM.search(base):
         return None
     wanted = _MULTISTREAM.sub("-multistream-index", base).replace(".xml", ".txt")
-    beside = {other: where for where, other in list_folder_of(uri)}
+    beside = {other.lower(): where for where, other in list_folder_of(uri)}
     return beside.get(wanted) or beside.get(wanted.removesuffix(".bz2"))
 
 

@@ -177,7 +177,7 @@ def _books(
                 text=text,
                 raw=extracted.text[text.start : text.end],
                 document_id=f"{config.name}:{name}{suffix}",
-                title=(extracted.title or PurePosixPath(stem).name.removesuffix(".epub")) + suffix,
+                title=(extracted.title or PurePosixPath(stem_of(stem)).name) + suffix,
                 where=where + suffix,
                 byte_start=byte_start,
                 byte_end=byte_end,
