@@ -21,7 +21,6 @@ from flows.run.step_execution import is_transient
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunRecord, mark_crashed_runs, read_run, runs_without_report
 from flows.trackers import TrackerListener
-from pipelines.io.temporary_folders import remove_abandoned_folders
 from schemas.recipe import Recipe
 
 _LOGGER = logging.getLogger(__name__)
@@ -106,7 +105,7 @@ def _log_retry(state: tenacity.RetryCallState) -> None:
 
 
 def clean_up_killed_runs(recipe: Recipe, *, store: ArtifactStore | None) -> list[RunRecord]:
-    """Delete temporary folders of processes that were killed, and mark their runs as crashed.
+    """Mark the runs of killed processes as crashed.
 
     Args:
         recipe: Recipe of the runs.
@@ -115,7 +114,6 @@ def clean_up_killed_runs(recipe: Recipe, *, store: ArtifactStore | None) -> list
     Returns:
         The records of these runs; their reports are written.
     """
-    remove_abandoned_folders()
     if store is None:
         return []
     run_ids = mark_crashed_runs(store, recipe=recipe.name)

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from model.finetuning.comparison import Comparison, Trial, compare, read_trials
@@ -27,7 +28,6 @@ from model.tasks.reduced_data import examples_cut, joined
 from model.training.artifact_files import to_json, write_folder
 from model.training.health import summarize_restarts, warnings_json
 from pipelines.io.stage_inputs import check_files, input_file
-from pipelines.io.temporary_folders import temporary_folder
 from pipelines.progress import current_step_name
 from schemas.execution_configs import ExecutionConfig
 from schemas.finetune_configs import EvaluateConfig
@@ -69,7 +69,7 @@ def evaluate(
     """
     del execution
     trials = read_trials({name: given for name, given in inputs.items() if name != _EXAMPLES})
-    with temporary_folder("evaluate") as folder:
+    with TemporaryDirectory(prefix="bertloom-evaluate-") as folder:
         work = _Work(config, inputs[_EXAMPLES], folder)
         task, examples = work.task, work.examples
         compared = compare(trials, metric=task.metrics[0])
@@ -217,7 +217,7 @@ class _Work:
         for trial in compared.restarts:
             if trial.name in found:
                 continue
-            with temporary_folder("restart") as own:
+            with TemporaryDirectory(prefix="bertloom-restart-") as own:
                 work = replace(self, folder=own)
                 work.predict([trial], splits)
                 found[trial.name] = {split: work.score(split).metrics for split in splits}

@@ -11,6 +11,7 @@ import shutil
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from model.encoder.hf_config import check_layout
@@ -36,7 +37,6 @@ from model.training.artifact_files import (
     write_folder,
 )
 from pipelines.io.stage_inputs import check_files
-from pipelines.io.temporary_folders import temporary_folder
 from pipelines.progress import current_step_name, forward_progress
 from pipelines.wordpiece.vocab_files import TOKENIZER_CONFIG_FILE, TOKENIZER_FILE
 from schemas.errors import ConfigError
@@ -141,7 +141,7 @@ def _majority(config: TrialConfig, examples: StageInput, *, output: str) -> Stag
     task_type = TASK_TYPES[task.type]
     answer = task_type.majority_answer(train, task=task, labels=labels)
     metrics: dict[str, dict[str, float]] = {}
-    with temporary_folder("majority") as name:
+    with TemporaryDirectory(prefix="bertloom-majority-") as name:
         folder = Path(name)
         if _DEV in splits_of(examples):
             dev = read_examples(examples, _DEV)

@@ -14,6 +14,7 @@ import secrets
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -25,7 +26,6 @@ from torch import Tensor
 from model.launch.folder_lock import LOCK_FILE, folder_lock
 from pipelines.io.file_systems import fetch_file, file_system
 from pipelines.io.local_files import fsync_dir, write_atomic
-from pipelines.io.temporary_folders import temporary_folder
 from schemas.errors import CheckpointError
 from schemas.manifest import RelativePath
 
@@ -243,7 +243,7 @@ class CheckpointFiles:
         with contextlib.ExitStack() as stack:
             try:
                 if not self.is_local:
-                    folder = stack.enter_context(temporary_folder("checkpoint"))
+                    folder = stack.enter_context(TemporaryDirectory(prefix="bertloom-checkpoint-"))
                     remote, path = path, f"{folder}/{entry.path}"
                     fetch_file(self._fs, remote, path)
                 with Path(path).open("rb") as source:

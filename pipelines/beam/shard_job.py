@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from pipelines.beam.item_cache import (
@@ -32,7 +33,6 @@ from pipelines.beam.shard_work import (
     written_plan,
 )
 from pipelines.io.file_systems import file_system
-from pipelines.io.temporary_folders import temporary_folder
 from pipelines.progress import Progress
 from pipelines.runners.job_context import ErrorFiles
 from pipelines.runners.registry import get_runner
@@ -159,5 +159,5 @@ def _job_folder(output: str, runner: Runner) -> Iterator[str]:
     if not runner.is_local:
         yield output
         return
-    with temporary_folder("reports") as folder:
+    with TemporaryDirectory(prefix="bertloom-reports-") as folder:
         yield folder

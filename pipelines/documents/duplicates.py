@@ -18,6 +18,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -36,7 +37,6 @@ from pipelines.documents.bucket_tables import (
 )
 from pipelines.io.shards import ShardWriter, open_shard
 from pipelines.io.stage_inputs import InputFile
-from pipelines.io.temporary_folders import temporary_folder
 from schemas.arrow import DUPLICATES
 from schemas.errors import RunnerError
 from schemas.manifest import FileEntry, path_order
@@ -355,7 +355,7 @@ def write_duplicates(
     for report in reports:
         kinds[report.index % 2].append(report)
     with (
-        temporary_folder("duplicates") as folder,
+        TemporaryDirectory(prefix="bertloom-duplicates-") as folder,
         ShardWriter(DUPLICATES_FILE, schema=DUPLICATES, output=output) as shard,
     ):
         runs = SortedRuns(folder, positions)

@@ -9,6 +9,7 @@ are broken by plan order. A document is excluded if it is near to a document tha
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from tempfile import TemporaryDirectory
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -22,7 +23,6 @@ from pipelines.documents.duplicates import Positions, SortedRuns, excluded_batch
 from pipelines.documents.exclusions import EXCLUSIONS_FILE, NEAR_DUPLICATE
 from pipelines.documents.sketches import BAND_BITS, Bands, SketchFiles, read_keys
 from pipelines.io.shards import ShardWriter
-from pipelines.io.temporary_folders import temporary_folder
 from schemas.arrow import EXCLUDED_DOCUMENTS
 from schemas.manifest import FileEntry
 
@@ -281,7 +281,7 @@ def write_near_duplicates(
     positions = Positions.of(shards)
     names = pa.array([entry.path for entry in shards], pa.string())
     with (
-        temporary_folder("near-duplicates") as folder,
+        TemporaryDirectory(prefix="bertloom-near-duplicates-") as folder,
         ShardWriter(EXCLUSIONS_FILE, schema=EXCLUDED_DOCUMENTS, output=output) as shard,
     ):
         runs = SortedRuns(folder, positions)

@@ -6,6 +6,7 @@ import contextlib
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any, Self
 
@@ -14,7 +15,6 @@ import pyarrow as pa
 from pipelines.io.file_systems import fetch_file, file_system, protocols_of
 from pipelines.io.files import FileWriter, Statistics
 from pipelines.io.stage_inputs import InputFile
-from pipelines.io.temporary_folders import temporary_folder
 from schemas.arrow import check_schema
 from schemas.errors import ArtifactCorruptError
 from schemas.manifest import FileEntry
@@ -110,7 +110,7 @@ def _local_copy(shard: str | InputFile) -> Iterator[Path]:
     with contextlib.ExitStack() as stack:
         local = Path(path)
         if "file" not in protocols_of(fs):
-            folder = stack.enter_context(temporary_folder("shard"))
+            folder = stack.enter_context(TemporaryDirectory(prefix="bertloom-shard-"))
             local = Path(folder) / "shard.arrow"
             try:
                 fetch_file(fs, path, str(local))

@@ -11,9 +11,9 @@ import functools
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-from pipelines.io.temporary_folders import temporary_folder
 from pipelines.runners.engine import (
     SUCCESS_STATES,
     EngineJob,
@@ -289,7 +289,7 @@ class DataflowRunner(EngineRunner):
         if not self.ships_worker_package:
             yield []
             return
-        with temporary_folder("package") as folder:
+        with TemporaryDirectory(prefix="bertloom-package-") as folder:
             file_systems = file_system_packages(submission.urls)
             package = write_worker_package(Path(folder), file_systems=file_systems)
             yield [f"{_EXTRA_PACKAGE}={package}"]

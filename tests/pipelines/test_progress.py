@@ -122,7 +122,7 @@ class Item(NamedTuple):
 
 
 class WatchedWork:
-    """Work that goes on when the listener of its job has seen how far it is."""
+    """Work that continues once the listener of its job has seen its progress."""
 
     def __init__(self, folder: Path) -> None:
         self._has_begun, self._has_pace = folder / "has begun", folder / "has pace"
