@@ -81,7 +81,7 @@ def test_worker_needs_neither_torch_nor_prefect_and_has_its_command(wheel: zipfi
 
 
 EXTRAS = (
-    "flows", "model", "openlineage", "mlflow", "wandb", "s3", "gcs", "dataflow", "all",
+    "7z", "flows", "model", "openlineage", "mlflow", "wandb", "s3", "gcs", "dataflow", "all",
     "bench", "docs", "dev",
 )  # fmt: skip
 PYTHONS = ("3.11", "3.12", "3.13")
