@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pipelines.arrays import Int64s, UInt64s, flat_lists
 from pipelines.contamination import NGRAMS_FILE
@@ -166,7 +165,7 @@ def _column_texts(column: pa.Array, field: str) -> tuple[pa.Array, Int64s]:
         column, bounds = flat_lists(column)
         rows = np.repeat(rows, np.diff(bounds))
     elif field == "words":
-        column = pc.binary_join(column, " ")
+        column = pa.array([" ".join(words) for words in column.to_pylist()], pa.string())
     return column.drop_null(), rows[column.is_valid().to_numpy(zero_copy_only=False)]
 
 

@@ -243,6 +243,15 @@ def test_continuations_are_texts_of_one_example(tmp_path: Path) -> None:
     assert found.counters["texts-in"] == 4
 
 
+def test_words_of_a_tagged_text_are_one_text(tmp_path: Path) -> None:
+    words = made_up(20, "tagged")
+    rows = [{"sentence_lengths": [12, 8], "words": words, "tags": None}]
+    documents = corpus(tmp_path / "c", [[" ".join(words)]])
+    task = examples(tmp_path / "t", "tagging", dev=rows)
+    found = Found(tmp_path / "f", documents, tasks={"ner": task})
+    assert [(row["field"], row["longest_run"]) for row in found.rows()] == [("words", 20)]
+
+
 def test_japanese_is_compared_by_characters(tmp_path: Path) -> None:
     """26 of them are a run of 13 words; 25 are too few of a longer text."""
     text = "東京都は日本の首都であり、人口は約千四百万人にのぼる世界最大級の都市である。"
