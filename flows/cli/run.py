@@ -55,10 +55,6 @@ def run(
         typer.Option("--jobs", "-j", min=1, help="Maximum number of concurrent steps. Default: 1."),
     ] = None,
     engine: options.Engine = "auto",
-    detach: Annotated[
-        bool,
-        typer.Option("--detach", help="If interrupted, leave Beam jobs running; rerun attaches."),
-    ] = False,
     dry_run: options.DryRun = False,
     rebuild: options.Rebuild = None,
     until: options.Until = "",
@@ -77,7 +73,6 @@ def run(
         "runner": runner,
         "workers": workers,
         "max_parallel_steps": jobs,
-        "detach": detach or None,
     }
     loaded = load_recipe(recipe, **arguments)
     if dry_run:
