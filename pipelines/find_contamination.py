@@ -51,8 +51,8 @@ def find_contamination(
         read_texts,
         split_files,
     )
+    from pipelines.documents.dropped import DroppedRecords, excluded_documents
     from pipelines.documents.exclusions import CONTAMINATED, EXCLUSIONS_FILE, shard_items
-    from pipelines.documents.samples import CorpusSamples, excluded_documents
 
     given = {
         name.removeprefix(EXAMPLES): examples
@@ -102,10 +102,10 @@ def find_contamination(
         stage="find-contamination",
         reasons={CONTAMINATED: written.excluded},
     )
-    samples = CorpusSamples(dropped=tuple(dropped)).write(output=output)
+    record = DroppedRecords(dropped=tuple(dropped)).write(output=output)
     return StageOutput(
         files=(ngrams, *job.files, *written.files),
-        records=(samples,),
+        records=(record,),
         counters=dict(sorted(counters.items())),
         statistics={"fields": rows, "splits": split_rows(texts, matcher.found)},
         table_name="contamination",

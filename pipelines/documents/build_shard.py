@@ -21,6 +21,7 @@ from pipelines.counters import (
     Counters,
     Example,
 )
+from pipelines.documents.dropped import shorten
 from pipelines.documents.duplicates import (
     BUCKETS,
     KEY_COLUMNS,
@@ -32,7 +33,6 @@ from pipelines.documents.plan import (
     language_of,
 )
 from pipelines.documents.records import Document, RawText, record_batch, split_text
-from pipelines.documents.samples import SampleSelector, shorten
 from pipelines.io.bzip2_blocks import StreamCrcPart, verify_stream_crcs
 from pipelines.io.shards import ShardWriter, open_shard
 from pipelines.mediawiki.pages import page_url
@@ -73,17 +73,11 @@ def read_documents(
     source: AnySource,
     config: DocumentsConfig,
     counters: Counters,
-    samples: SampleSelector | None = None,
 ) -> Iterator[tuple[str, Document]]:
-    """Yield the documents of a split with their ids, and count what is dropped.
-
-    `samples` are offered every document.
-    """
+    """Yield the documents of a split with their ids, and count what is dropped."""
     for raw, text in read_texts(split, source, counters.count):
         document = split_text(text, limits=config, count=counters.count, example=_example(raw))
         if document is not None:
-            if samples is not None:
-                samples.offer(raw, text.language, document, split=split)
             yield raw.document_id, document
 
 
@@ -141,9 +135,9 @@ class BuildDocumentShard(CacheableShardFn):
         return blobs
 
     def process(self, item: DocumentItem) -> WorkResult:
-        split, counters, samples = item.split, Counters(), SampleSelector()
+        split, counters = item.split, Counters()
         report = WorkResult(item.number, counters=counters)
-        documents = read_documents(split, self._source(item), self.config, counters, samples)
+        documents = read_documents(split, self._source(item), self.config, counters)
         batches = document_batches(documents)
         # An input without documents gives one empty shard.
         while self._write_shard(batches, report):
@@ -156,7 +150,7 @@ class BuildDocumentShard(CacheableShardFn):
         by_source = {f"{name}@{split.source}": amount for name, amount in counters.items()}
         counters.update(by_source)
         streams = [json.loads(name.removeprefix(STREAM_PART)) for name in parts]
-        report.details = [counters.examples, names, streams, samples.dump()]
+        report.details = [counters.examples, names, streams]
         return report
 
     def _write_shard(self, batches: Iterator[pa.RecordBatch], report: WorkResult) -> bool:
