@@ -40,8 +40,8 @@ def find_contamination(
     from pipelines.contamination.matches import count_documents, write_matches
     from pipelines.contamination.scan import ScanShard
     from pipelines.contamination.texts import read_texts, select_splits
+    from pipelines.documents.dropped import DroppedRecords, excluded_documents
     from pipelines.documents.exclusions import CONTAMINATED, shard_items
-    from pipelines.documents.samples import CorpusSamples, excluded_documents
 
     tasks = {
         name.removeprefix(EXAMPLES): examples
@@ -81,10 +81,10 @@ def find_contamination(
         stage="find-contamination",
         reasons={CONTAMINATED: matches.excluded.rows or 0},
     )
-    samples = CorpusSamples(dropped=tuple(dropped)).write(output=output)
+    record = DroppedRecords(dropped=tuple(dropped)).write(output=output)
     return StageOutput(
         files=(ngrams, *job.files, matches.table, matches.excluded, matches.passages),
-        records=(samples,),
+        records=(record,),
         counters=dict(sorted(counters.items())),
         statistics=statistics,
         table_name="contamination",
