@@ -61,8 +61,8 @@ class ScanShard(CacheableShardFn):
     def _hits(self, item: ShardItem, counters: Counters) -> Iterator[pa.RecordBatch]:
         """Yield the hits of a shard.
 
-        An n-gram that earlier documents of the shard show to be common is left out, so that the
-        hits of a common phrase do not grow with the corpus.
+        Hits do not repeat an n-gram that earlier documents of the shard show to be common: those of
+        a common phrase would grow with the corpus.
         """
         frequencies = np.zeros(len(self._hashes), np.uint32)
         for rows, batch in kept_rows(item, counters):
