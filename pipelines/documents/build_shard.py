@@ -48,12 +48,8 @@ def read_texts(split: Split, source: AnySource, count: Count) -> Iterator[tuple[
     """Read and clean the texts of a split, and yield them with their ids."""
     language = language_of(split, source)
     for document_id, text in SOURCES[source.kind].read(split, source, count):
-        yield (
-            document_id,
-            text._replace(
-                language=language, source=split.source, file=text.file or split.file.sha256
-            ),
-        )
+        file = text.file or split.file.sha256
+        yield document_id, text._replace(language=language, source=split.source, file=file)
 
 
 def read_documents(
