@@ -176,7 +176,7 @@ def _error_of(error: Exception, folder: Path, **execution: Any) -> Exception:
     return raised.value
 
 
-@pytest.mark.parametrize(("runner", "workers"), [("local", 1), ("local", 2), ("threads", 2)])
+@pytest.mark.parametrize(("runner", "workers"), [("local", 1), ("local", 2)])
 def test_error_of_worker_keeps_type_attributes_and_notes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], runner: str, workers: int
 ) -> None:
