@@ -47,7 +47,7 @@ def find_near_duplicates(
     documents, bands = inputs["documents"], Bands.of(config)
     shards = document_shards(documents)
     report = functools.partial(
-        find_near_duplicates_in_bucket, output=output, bands=bands, threshold=config.threshold
+        find_near_duplicates_in_bucket, output=output, threshold=config.threshold
     )
     job = run_shard_job(
         "find-near-duplicates",
@@ -60,7 +60,7 @@ def find_near_duplicates(
         pieces=pieces,
         grouping=BucketReduce(report),
     )
-    table = write_near_duplicates(job.groups, output=output, shards=shards)
+    table = write_near_duplicates(job.groups, output=output, shards=shards, sketches=job.files)
     counters = sum_counters([*job.reports, *job.groups])
     if table.rows:
         counters.count("documents-dropped-near-duplicate", table.rows)
