@@ -94,14 +94,18 @@ run: setup
 test: setup-dev
 	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -m "not slow and not engines and not failures"
 
+# Files with tests of a mark. Each process imports all files that it gets, which takes half a minute
+# for those of all tests.
+files_with = $(shell grep -rl --include='test_*.py' 'mark\.$(1)\b' tests | sort)
+
 slow: setup-dev
-	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -m "slow and not engines and not failures"
+	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -m "slow and not engines and not failures" $(call files_with,slow)
 
 # Engines have an environment of their own, as theirs are other versions of what we use. They need
 # Java 17 (openjdk-17-jre-headless) and Beam's job servers ($BERTLOOM_JOB_SERVERS); one process, as
 # each engine takes the whole machine.
 engines: setup-dev $(VENV).engines/.ready
-	$(BIN)/python -m pytest -m engines
+	$(BIN)/python -m pytest -m engines $(call files_with,engines)
 
 # An environment for each supported Python that is here, and the same bytes on all of them. The model's
 # packages are left out: their wheels of CUDA are gigabytes.
@@ -117,7 +121,7 @@ pythons: setup-dev
 
 # Processes that are stopped or killed, servers that go away or fail: a quarter of an hour and more.
 failures: setup-dev $(VENV).engines/.ready
-	$(BIN)/python -m pytest -m failures
+	$(BIN)/python -m pytest -m failures $(call files_with,failures)
 
 setup-engines: $(VENV).engines/.ready
 

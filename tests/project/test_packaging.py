@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -131,6 +132,13 @@ case "$1 $2 $4 $5" in
   test -z "$PIP_INDEX_URL" || echo ":env:.index-url='$PIP_INDEX_URL'" ;;
 esac
 """
+
+
+def test_marks_that_make_searches_for_are_in_test_files() -> None:
+    """`make slow`, `engines` and `failures` pass pytest only the test files that name the mark."""
+    for path in (ROOT / "tests").rglob("*.py"):
+        if not path.name.startswith("test_"):
+            assert not re.search(r"mark\.(slow|engines|failures)\b", path.read_text("utf-8")), path
 
 
 def _setup(
