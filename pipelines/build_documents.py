@@ -112,7 +112,7 @@ def _check_counts(config: DocumentsConfig, counters: Counters) -> None:
 STAGE = Stage(
     name="build-documents",
     module=__name__,
-    version=8,
+    version=9,
     run=build_documents,
     config=DocumentsConfig,
     output_type="documents",

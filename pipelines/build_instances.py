@@ -85,7 +85,7 @@ def build_instances(
 STAGE = Stage(
     name="build-instances",
     module=__name__,
-    version=7,
+    version=8,
     run=build_instances,
     config=InstancesConfig,
     output_type="instances",

@@ -70,7 +70,7 @@ def build_tokens(
 STAGE = Stage(
     name="build-tokens",
     module=__name__,
-    version=3,
+    version=4,
     run=build_tokens,
     config=TokensConfig,
     output_type="tokens",

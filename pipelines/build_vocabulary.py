@@ -140,7 +140,7 @@ def _release_freed_memory() -> None:
 STAGE = Stage(
     name="build-vocabulary",
     module=__name__,
-    version=3,
+    version=4,
     run=build_vocabulary,
     config=VocabularyConfig,
     output_type="vocabulary",

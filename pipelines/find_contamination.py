@@ -107,7 +107,7 @@ def describe(manifest: Manifest) -> str:
 STAGE = Stage(
     name="find-contamination",
     module=__name__,
-    version=2,
+    version=3,
     run=find_contamination,
     config=ContaminationConfig,
     output_type="contamination",

@@ -87,7 +87,7 @@ def find_near_duplicates(
 STAGE = Stage(
     name="find-near-duplicates",
     module=__name__,
-    version=3,
+    version=4,
     run=find_near_duplicates,
     config=NearDuplicatesConfig,
     output_type="near_duplicates",

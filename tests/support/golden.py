@@ -21,7 +21,7 @@ GOLDEN: dict[str, str] = {
     "build-documents": "25f6d7d09a9735662fd083bfce8a9b9c",
     "build-instances.length-64": "5123c1f5c7514e21c38999df7c54a039",
     "build-tokens": "ee2a9f671989f37edb8b3402a7fbd384",
-    "build-vocabulary": "7629085b35f80b33150648d0f95e6bfe",
+    "build-vocabulary": "da9f4fe9101e3e1b31f3ca0fee36480a",
     "build-vocabulary/vocab.txt": "4956eb64009e8ffa3b6dc1388a441dd9",
 }
 
