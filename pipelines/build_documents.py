@@ -41,6 +41,7 @@ def build_documents(
         CountMismatchError: Counts of records do not add up.
     """
     from pipelines.documents.build_shard import BuildDocumentShard, count_corrupt_streams
+    from pipelines.documents.dropped import DroppedRecords, drop_reasons, excluded_documents
     from pipelines.documents.duplicates import (
         SAME_ID,
         SAME_TEXT,
@@ -49,7 +50,6 @@ def build_documents(
         write_duplicates,
     )
     from pipelines.documents.notes import JobCounts, count_repeated_ids, document_notes
-    from pipelines.documents.samples import CorpusSamples, drop_reasons, excluded_documents
 
     del inputs
     planned = plan(config)
@@ -86,11 +86,10 @@ def build_documents(
         stage="build-documents",
         reasons={SAME_TEXT: duplicates.same_text, SAME_ID: same_id},
     )
-    dropped = (*drop_reasons(counters, job.examples), *repeats)
-    samples = CorpusSamples(documents=tuple(job.samples), dropped=dropped)
+    dropped = DroppedRecords(dropped=(*drop_reasons(counters, job.examples), *repeats))
     return StageOutput(
         files=(*done.files, duplicates.file),
-        records=(samples.write(output=output),),
+        records=(dropped.write(output=output),),
         counters=dict(sorted(counters.items())),
         table_name="documents",
         notes=tuple(document_notes(config, job)),

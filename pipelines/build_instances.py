@@ -38,13 +38,11 @@ def build_instances(
     Raises:
         CountMismatchError: Counts of documents do not add up.
     """
-    from pipelines.instances import HELD_OUT, HELD_OUT_PREFIX
+    from pipelines.instances import HELD_OUT
     from pipelines.instances.build_shard import BuildInstanceShard, corpus_statistics
     from pipelines.instances.notes import instance_notes
     from pipelines.instances.plan import colocation_key, plan
-    from pipelines.instances.samples import InstanceSamples, sample_instances
     from pipelines.lengths import LengthsRecord
-    from pipelines.wordpiece.vocab_files import read_vocab
 
     tokens, vocabulary = inputs["tokens"], inputs["vocabulary"]
     vocab_size = int(vocabulary.statistics["vocab_size"])
@@ -73,14 +71,9 @@ def build_instances(
             check_balance(counters, f"{part}{records}", where="build-instances")
     lengths = LengthsRecord.merge([report.details[0] for report in job.reports if report.details])
     guess_accuracy = lengths.pairs.guess_accuracy() if lengths.pairs else None
-    samples = InstanceSamples()
-    first = next((f for f in job.files if f.rows and not f.path.startswith(HELD_OUT_PREFIX)), None)
-    if first is not None:
-        words = list(read_vocab(work.vocab))
-        samples = sample_instances(first, output=output, tokens=tokens, vocabulary=words)
     return StageOutput(
         files=job.files,
-        records=(lengths.write(output=output), samples.write(output=output)),
+        records=(lengths.write(output=output),),
         counters=dict(sorted(counters.items())),
         statistics=corpus_statistics(config, counters, vocab_size),
         table_name="instances",

@@ -1,7 +1,8 @@
 """`find-contamination`: find evaluation texts in documents by shared n-grams of words.
 
-The hashed n-grams of the texts (13 words) are a file that workers memory-map. Only numbers of
-n-grams and counts cross a shuffle, never text.
+Workers memory-map the hashed n-grams of the texts (13 words) and write, per document shard, the
+numbers of those in each document. This process counts the documents with each n-gram, ignores the
+common ones, and joins the others with the texts.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pipelines.counters import check_balance
 from pipelines.io.stage_inputs import InputFile
 from schemas.corpus_configs import ContaminationConfig
 from schemas.execution_configs import ExecutionConfig
-from schemas.manifest import Manifest, StageInput, StageOutput
+from schemas.manifest import FileEntry, Manifest, StageInput, StageOutput
 from schemas.stage import VARIADIC, Stage
 
 EXAMPLES = "examples."
@@ -35,88 +36,72 @@ def find_contamination(
         ConfigError: No task has a split of the configuration.
         CountMismatchError: Counts of documents do not add up.
     """
-    from pipelines.contamination.matches import (
-        Matcher,
-        split_rows,
-        summary_rows,
-        text_counters,
-        write_matches,
-        write_ngrams,
-    )
-    from pipelines.contamination.scan import (
-        HITS,
-        ScanShard,
-        common_ngrams,
-        ngram_document_counts,
-        read_texts,
-        split_files,
-    )
-    from pipelines.documents.exclusions import CONTAMINATED, EXCLUSIONS_FILE, shard_items
-    from pipelines.documents.samples import CorpusSamples, excluded_documents
+    from pipelines.contamination.counts import count_texts, summarize_texts
+    from pipelines.contamination.matches import count_documents, write_matches
+    from pipelines.contamination.scan import ScanShard
+    from pipelines.contamination.texts import read_texts, select_splits
+    from pipelines.documents.dropped import DroppedRecords, excluded_documents
+    from pipelines.documents.exclusions import CONTAMINATED, shard_items
 
-    given = {
+    tasks = {
         name.removeprefix(EXAMPLES): examples
         for name, examples in inputs.items()
         if name.startswith(EXAMPLES)
     }
-    splits = split_files(given, config)
-    texts, runs = read_texts(splits, config)
-    ngrams = write_ngrams(runs, output=output)
-    file = InputFile(
-        f"{output}/{ngrams.stored_name}",
-        ngrams.path,
-        "this search",
-        ngrams.size_bytes,
-        ngrams.sha256,
-    )
-    planned = shard_items(inputs["documents"], remove_duplicates=config.remove_duplicates)
+    splits = select_splits(tasks, config)
+    texts = read_texts(splits, config)
+    ngrams = texts.ngrams.write(output=output)
+    items = shard_items(inputs["documents"], remove_duplicates=config.remove_duplicates)
     job = run_shard_job(
         "find-contamination",
-        planned,
-        work=ScanShard(file, config.max_document_frequency, output),
+        items,
+        work=ScanShard(_as_input(ngrams, output), config.max_document_frequency, output),
         output=output,
         execution=execution,
         pieces=pieces,
-        grouping=ngram_document_counts(config.max_document_frequency, output=output),
     )
+    urls = (f"{output}/{entry.stored_name}" for entry in job.files)
+    hits = list(zip((item.path for item in items), urls, strict=True))
+    frequencies = count_documents(texts.ngrams, hits)
+    is_common = frequencies > config.max_document_frequency
+    is_found = (frequencies > 0) & ~is_common
+    matches = write_matches(
+        texts, hits, is_found=is_found, min_overlap=config.min_overlap, output=output
+    )
+    statistics = summarize_texts(texts, splits, is_found=is_found, is_common=is_common)
     counters = sum_counters(job.reports)
+    counters.update(count_texts(statistics["fields"]))
     check_balance(counters, "documents", where="find-contamination")
-    matcher = Matcher(texts, common=common_ngrams(job.groups, output=output))
-    hits = [entry for entry in job.files if entry.path.startswith(f"{HITS}/")]
-    written = write_matches(
-        matcher,
-        texts,
-        zip((item.path for item in planned), hits, strict=True),
-        splits=splits,
-        min_overlap=config.min_overlap,
-        output=output,
-    )
-    rows = summary_rows(texts, matcher.found, matcher.common)
-    counters.update(text_counters(rows))
-    counters["documents-matched"] = written.documents
-    counters["documents-to-exclude"] = written.excluded
+    counters["documents-matched"] = matches.documents
+    counters["documents-to-exclude"] = matches.excluded.rows or 0
     dropped = excluded_documents(
-        next(file for file in written.files if file.path == EXCLUSIONS_FILE),
+        matches.excluded,
         output=output,
         column="matched",
         stage="find-contamination",
-        reasons={CONTAMINATED: written.excluded},
+        reasons={CONTAMINATED: matches.excluded.rows or 0},
     )
-    samples = CorpusSamples(dropped=tuple(dropped)).write(output=output)
+    record = DroppedRecords(dropped=tuple(dropped)).write(output=output)
     return StageOutput(
-        files=(ngrams, *job.files, *written.files),
-        records=(samples,),
+        files=(ngrams, *job.files, matches.table, matches.excluded, matches.passages),
+        records=(record,),
         counters=dict(sorted(counters.items())),
-        statistics={"fields": rows, "splits": split_rows(texts, matcher.found)},
+        statistics=statistics,
         table_name="contamination",
         reuse=job.reuse,
     )
 
 
+def _as_input(entry: FileEntry, output: str) -> InputFile:
+    """Return a file of this stage's output, which workers read."""
+    url = f"{output}/{entry.stored_name}"
+    return InputFile(url, entry.path, "this search", entry.size_bytes, entry.sha256)
+
+
 def describe(manifest: Manifest) -> str:
     """Return the number of texts that were found."""
-    found, texts = (manifest.counters[f"texts-{kind}"] for kind in ("contaminated", "in"))
-    return f"{found:,} of {texts:,} texts found"
+    contaminated, texts = (manifest.counters[f"texts-{kind}"] for kind in ("contaminated", "in"))
+    return f"{contaminated:,} of {texts:,} texts found"
 
 
 STAGE = Stage(

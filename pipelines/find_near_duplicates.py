@@ -31,6 +31,7 @@ def find_near_duplicates(
     Raises:
         CountMismatchError: Counts of documents do not add up.
     """
+    from pipelines.documents.dropped import DroppedRecords, excluded_documents
     from pipelines.documents.exclusions import (
         NEAR_DUPLICATE,
         document_shards,
@@ -41,13 +42,12 @@ def find_near_duplicates(
         find_near_duplicates_in_bucket,
         write_near_duplicates,
     )
-    from pipelines.documents.samples import CorpusSamples, excluded_documents
     from pipelines.documents.sketches import Bands, SketchShard, buckets_for
 
     documents, bands = inputs["documents"], Bands.of(config)
     shards = document_shards(documents)
     report = functools.partial(
-        find_near_duplicates_in_bucket, output=output, bands=bands, threshold=config.threshold
+        find_near_duplicates_in_bucket, output=output, threshold=config.threshold
     )
     job = run_shard_job(
         "find-near-duplicates",
@@ -60,7 +60,7 @@ def find_near_duplicates(
         pieces=pieces,
         grouping=BucketReduce(report),
     )
-    table = write_near_duplicates(job.groups, output=output, shards=shards)
+    table = write_near_duplicates(job.groups, output=output, shards=shards, sketches=job.files)
     counters = sum_counters([*job.reports, *job.groups])
     if table.rows:
         counters.count("documents-dropped-near-duplicate", table.rows)
@@ -73,10 +73,10 @@ def find_near_duplicates(
         stage="find-near-duplicates",
         reasons={NEAR_DUPLICATE: table.rows or 0},
     )
-    samples = CorpusSamples(dropped=tuple(dropped)).write(output=output)
+    record = DroppedRecords(dropped=tuple(dropped)).write(output=output)
     return StageOutput(
         files=(*job.files, table),
-        records=(samples,),
+        records=(record,),
         counters=dict(sorted(counters.items())),
         statistics={"bands": bands.bands, "rows": bands.rows},
         table_name="minhash-sketches",

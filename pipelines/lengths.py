@@ -17,69 +17,51 @@ from schemas.manifest import FileEntry
 
 LENGTHS_FILE = "__records__/lengths.json"
 
-_EXACT, _GROWTH, _NUM_GROWING = 64, 1.03, 600
 _PAIR_BUCKETS = 64
 
 
-def _bucket_starts() -> Int64s:
-    growing = _EXACT * _GROWTH ** np.arange(_NUM_GROWING)
-    return np.unique(np.concatenate([np.arange(_EXACT), growing.astype(np.int64)]))
-
-
-_STARTS = _bucket_starts()
-
-
 class LengthHistogram(BaseModel):
-    """Number of records by length: exact below 64, in buckets of 3 % above."""
+    """Number of records by length."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     counts: dict[int, int]
-    """Number of records by the smallest length of a bucket."""
-
-    total: int
-    """Sum of all lengths."""
-
-    longest: int
+    """Number of records by length, ascending."""
 
     @classmethod
     def from_lengths(cls, lengths: npt.NDArray[np.integer[Any]]) -> LengthHistogram:
         """Count lengths."""
-        buckets = np.searchsorted(_STARTS, lengths, side="right") - 1
-        numbers = np.bincount(buckets)
-        occupied = np.flatnonzero(numbers)
-        counts = dict(zip(_STARTS[occupied].tolist(), numbers[occupied].tolist(), strict=True))
-        longest = int(lengths.max()) if len(lengths) else 0
-        return cls(counts=counts, total=int(lengths.sum()), longest=longest)
+        # `bincount` would take memory for every length up to the longest.
+        occurring, numbers = np.unique(lengths, return_counts=True)
+        return cls(counts=dict(zip(occurring.tolist(), numbers.tolist(), strict=True)))
 
     @classmethod
     def merge(cls, histograms: Iterable[LengthHistogram]) -> LengthHistogram:
         """Add histograms."""
-        counts, total, longest = Counter[int](), 0, 0
+        counts = Counter[int]()
         for histogram in histograms:
             counts.update(histogram.counts)
-            total += histogram.total
-            longest = max(longest, histogram.longest)
-        return cls(counts=dict(sorted(counts.items())), total=total, longest=longest)
+        return cls(counts=dict(sorted(counts.items())))
 
     def percentile(self, percent: float) -> int:
         """Return the length that `percent` of the records do not exceed; 0 without records."""
         if not self.counts:
             return 0
-        starts, numbers = list(self.counts), np.cumsum(list(self.counts.values()))
-        return starts[int(np.searchsorted(numbers, percent / 100 * numbers[-1]))]
+        lengths, numbers = list(self.counts), np.cumsum(list(self.counts.values()))
+        return lengths[int(np.searchsorted(numbers, percent / 100 * numbers[-1]))]
 
     def summary(self) -> dict[str, Any]:
         """Return the counts with the figures that a reader looks for, as JSON values."""
         num_records = sum(self.counts.values())
+        total = sum(length * number for length, number in self.counts.items())
         return {
-            "counts": {str(start): count for start, count in self.counts.items()},
+            "counts": {str(length): number for length, number in self.counts.items()},
             "records": num_records,
-            "mean": self.total / max(1, num_records),
+            "mean": total / max(1, num_records),
             "median": self.percentile(50),
             "percentile_90": self.percentile(90),
             "percentile_99_5": self.percentile(99.5),
-            "longest": self.longest,
+            "longest": max(self.counts, default=0),
         }
 
 

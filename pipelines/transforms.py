@@ -29,12 +29,12 @@ from pipelines.documents.plan import DocumentItem, plan
 from pipelines.documents.records import (
     Document,
     DocumentLimits,
-    RawText,
     record_batch,
     split_text,
 )
 from pipelines.documents.tokens import tokenize_batch
 from pipelines.io.raw_files import expand_paths
+from pipelines.io.splits import RawText
 from pipelines.sources import SOURCES
 from pipelines.wordpiece.text_rules import TextRules, read_text_rules
 from pipelines.wordpiece.tokenizer import WordPieceTokenizer
@@ -131,9 +131,9 @@ class _Plan(_SourceFn):
 class _Read(_SourceFn):
     def process(self, item: DocumentItem) -> Iterator[_Texts]:
         texts = read_texts(item.split, self._source, _beam_count("ReadDocuments"))
-        for row, (raw, text) in enumerate(texts):
+        for row, (document_id, text) in enumerate(texts):
             position = f"{self._source.name}/{item.number:08d}/{row:010d}"
-            yield raw.document_id, text._replace(position=position)
+            yield document_id, text._replace(position=position)
 
 
 @dataclass(kw_only=True, eq=False)

@@ -61,26 +61,24 @@ DUPLICATES = _table(
 
 CONTAMINATION_NGRAMS = _table(
     "contamination-ngrams",
-    1,
-    weight=pa.uint8(),  # in half words, ascending
-    # Hashes of the distinct n-grams of this weight, ascending. Their order numbers them.
-    hashes=_list(pa.uint64()),
+    2,
+    # In ascending order. The number of an n-gram is the first row that has it.
+    weight=pa.uint8(),  # in half words
+    hash=pa.uint64(),
 )
 
 CONTAMINATION_HITS = _table(
     "contamination-hits",
-    1,
+    2,
     row=pa.uint32(),  # row of the document in its shard
     document_id=pa.string(),
     title=pa.string(),
-    # Distinct n-gram numbers (CONTAMINATION_NGRAMS) and the first word of each in the document.
-    ngrams=_list(pa.uint32()),
-    words=_list(pa.uint32()),
+    ngrams=_list(pa.uint32()),  # distinct numbers (CONTAMINATION_NGRAMS), ascending
 )
 
 CONTAMINATION = _table(
     "contamination",
-    1,
+    2,
     task=pa.string(),
     split=pa.string(),
     field=pa.string(),  # column of the examples
@@ -94,7 +92,6 @@ CONTAMINATION = _table(
     ngrams_found=pa.uint32(),  # n-grams in the document
     longest_run=pa.uint32(),  # words of the longest match
     text_word=pa.uint32(),  # 0-based start of the match in the text
-    document_word=pa.uint32(),  # and in the document
 )
 
 EXCLUDED_DOCUMENTS = _table(

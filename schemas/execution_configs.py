@@ -163,9 +163,6 @@ class ExecutionConfig(Config):
     shared_filesystem: bool = not_in_key(False)
     """True if the paths of the store and the input are the same on every machine of the engine."""
 
-    detach: bool = not_in_key(False)
-    """Leave the job running when a run is stopped. The next run attaches to it."""
-
     flink: FlinkConfig = not_in_key(FlinkConfig())
     """Options of `runner: flink`."""
 

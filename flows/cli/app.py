@@ -1,6 +1,6 @@
 """The `bertloom` command: its sub-commands, global options and entry point.
 
-A command is the function or Typer application with its name in the module with its name. The
+A command is the function or Typer application with its name, in the module of its noun. The
 module is loaded when the command is called, which keeps `bertloom --help` fast.
 """
 
@@ -46,7 +46,7 @@ COMMANDS = {
     "doctor": "Check versions, and the writes, clock and space of a store.",
     "lineage": "Show upstream or downstream lineage.",
     "trace": "Show the source documents of a row of a shard.",
-    "diff": "Compare two artifacts, or two runs.",
+    "diff": "Compare two artifacts.",
     "reproduce": "Build an artifact again in another store, compare.",
     "rebuild": "Update a published corpus to the newest dump.",
     "publish": "Publish the corpus that a recipe last built.",
@@ -57,6 +57,19 @@ COMMANDS = {
 }
 """Summary of each command, in the order of `--help`."""
 
+_MODULES = {
+    "artifacts": ("show", "head", "ls", "export", "card"),
+    "corpus": ("fetch", "sample", "rebuild", "publish"),
+    "lineage": ("lineage", "trace", "diff"),
+    "models": ("finetune", "evaluate", "predict", "fill"),
+    "quickstart": ("quickstart",),
+    "recipes": ("recipes", "init"),
+    "run": ("run", "plan", "reproduce", "runs", "report"),
+    "store": ("ref", "gc", "verify", "doctor"),
+    "workers": ("worker-pool", "worker-package"),
+}
+_MODULE_OF = {command: module for module, commands in _MODULES.items() for command in commands}
+
 
 class LazyCommand(TyperCommand):
     """A command whose module is loaded when it is called."""
@@ -65,8 +78,8 @@ class LazyCommand(TyperCommand):
     def loaded(self) -> TyperCommand | TyperGroup:
         """The command itself."""
         name = str(self.name)
-        function_name = name.replace("-", "_")
-        command = getattr(importlib.import_module(f"flows.cli.{function_name}"), function_name)
+        module = importlib.import_module(f"flows.cli.{_MODULE_OF[name]}")
+        command = getattr(module, name.replace("-", "_"))
         if not isinstance(command, typer.Typer):
             application = typer.Typer(rich_markup_mode=None, add_completion=False)
             application.command(name)(command)

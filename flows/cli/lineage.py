@@ -1,7 +1,8 @@
-"""The command `lineage`."""
+"""Commands that follow data to its source and compare it."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,10 +10,14 @@ import typer
 
 from flows.cli import options
 from flows.cli.console import echo, print_json, write_file
-from flows.cli.tables import print_parts
+from flows.cli.tables import print_parts, print_result
+from flows.lineage.diff import difference
+from flows.lineage.document_diff import document_changes
 from flows.lineage.queries import Direction, Metric
 from flows.lineage.queries import lineage as find_lineage
-from flows.lineage.resolve import open_store
+from flows.lineage.resolve import open_artifact, open_store
+from flows.lineage.row_trace import trace_row
+from flows.lineage.shards import find_shard
 from flows.lineage.svg import graph_svg
 from flows.lineage.text_formats import graph_json, mermaid_text, tree_lines
 from flows.store.artifact_paths import artifact_of_path
@@ -80,3 +85,48 @@ def _metric_json(metric: Metric) -> dict[str, Any]:
         "cut": list(score_cut(metric.name, metric.manifest.statistics)),
         "artifact_id": metric.manifest.artifact_id,
     }
+
+
+def trace(
+    row: Annotated[
+        str,
+        typer.Argument(
+            metavar="SHARD:ROW",
+            help="Shard as for head (path, URL or ARTIFACT[:PART]), and row number from 0. Rows of "
+            "an artifact are counted across its shards.",
+        ),
+    ],
+    raw: Annotated[
+        bool,
+        typer.Option("--raw", help="Also print the raw text."),
+    ] = False,
+    store: options.Store = None,
+    as_json: options.Json = False,
+) -> None:
+    """Show the source of a row of a shard: document, sentences, file and bytes."""
+    shard, _, number = row.rpartition(":")
+    if not shard or not number.isdecimal():
+        example = "sample/build-instances.length-128:17"
+        raise UsageError(f"{row!r}: expected SHARD:ROW, such as {example}")
+    location = find_shard(shard, open_store=lambda: open_store(store))
+    result = trace_row(location, int(number), raw=raw)
+    print_result(result.to_json(), *result.lines(), as_json=as_json)
+
+
+def diff(
+    before: options.Artifact,
+    after: Annotated[str, typer.Argument(help="Artifact to compare with.")],
+    examples: Annotated[int, typer.Option(min=0, help="Number of changed documents to show.")] = 3,
+    store: options.Store = None,
+    as_json: options.Json = False,
+    show_all: options.All = False,
+) -> None:
+    """Compare two artifacts."""
+    old, new = (open_artifact(name, store) for name in (before, after))
+    result = difference(old.manifest, new.manifest)
+    data, lines = asdict(result), result.lines(show_all=show_all)
+    tables = {artifact.manifest.table_name for artifact in (old, new)}
+    if tables == {"documents"} and not result.is_same_content:
+        changes = document_changes(old, new, examples=examples)
+        data["documents"], lines = changes._asdict(), [*lines, *changes.lines()]
+    print_result(data, *lines, as_json=as_json)

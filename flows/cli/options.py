@@ -99,7 +99,7 @@ Engine = Annotated[
     ),
 ]
 Runner = Annotated[
-    Literal["local", "threads", "portable", "dataflow", "flink", "spark"] | None,
+    Literal["local", "portable", "dataflow", "flink", "spark"] | None,
     typer.Option(help="Beam runner. Default: the recipe's."),
 ]
 Workers = Annotated[

@@ -1,23 +1,47 @@
-"""The command `run`."""
+"""Commands that run recipes and show runs."""
 
 from __future__ import annotations
 
+import os
 import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.table import Table
 
+from flows.bert import plan_recipe, recipe_steps
 from flows.cli import options
-from flows.cli.console import echo
+from flows.cli.artifacts import format_time
+from flows.cli.console import echo, print_json, write_file
 from flows.cli.final_summary import summary_parts
-from flows.cli.plan import EstimatePrinter, print_plan
 from flows.cli.progress import StepPrinter
-from flows.cli.tables import print_result
+from flows.cli.tables import print_parts, print_result, table
+from flows.formatting import format_count, format_duration
+from flows.lineage.openlineage import send_aborts
+from flows.lineage.resolve import open_store
 from flows.recipes.loader import load_recipe
+from flows.report.artifact_pages import write_artifact_pages
+from flows.report.index import RunRow, read_rows, write_index
+from flows.report.page import includes_text, report_page, write_report
+from flows.report.rendering import pages_folder, with_pages_in
+from flows.report.run_steps import read_steps
+from flows.reproduce import reproduce as reproduce_artifact
+from flows.run.dependencies import missing_dependencies
+from flows.run.estimates import format_estimate, low_disk_warning
+from flows.run.events import Event, RunStarted
 from flows.run.machines import JOIN_TIMEOUT, parse_machine_options
-from flows.run.run import Run
+from flows.run.plan import PlannedStep, plan_rows
+from flows.run.preflight import raw_paths
+from flows.run.run import Run, find_store
 from flows.run.step_execution import StepResult
 from flows.running import flow_parameters, follow_run, run_recipe
+from flows.store.runs import RunRecord, find_run, list_runs, reconcile_runs
+from pipelines.runners.registry import get_runner
+from schemas.errors import UsageError
+from schemas.recipe import Recipe
 
 
 def run(
@@ -31,10 +55,6 @@ def run(
         typer.Option("--jobs", "-j", min=1, help="Maximum number of concurrent steps. Default: 1."),
     ] = None,
     engine: options.Engine = "auto",
-    detach: Annotated[
-        bool,
-        typer.Option("--detach", help="If interrupted, leave Beam jobs running; rerun attaches."),
-    ] = False,
     dry_run: options.DryRun = False,
     rebuild: options.Rebuild = None,
     until: options.Until = "",
@@ -53,7 +73,6 @@ def run(
         "runner": runner,
         "workers": workers,
         "max_parallel_steps": jobs,
-        "detach": detach or None,
     }
     loaded = load_recipe(recipe, **arguments)
     if dry_run:
@@ -104,3 +123,215 @@ def _result_json(result: StepResult) -> dict[str, Any]:
         "folder": manifest.artifact_path,
         "warnings": list(result.warnings),
     }
+
+
+_TRAINING_STAGES = ("pretrain", "finetune")
+
+
+def plan(
+    recipe: options.Recipe,
+    overrides: options.Overrides = None,
+    store: options.Store = None,
+    rebuild: options.Rebuild = None,
+    until: options.Until = "",
+    as_json: options.Json = False,
+) -> None:
+    """Show what a run would do: each step, cached or to build, and why."""
+    loaded = load_recipe(recipe, overrides=overrides or (), store=store)
+    print_plan(loaded, rebuild=rebuild or (), until=until, as_json=as_json)
+
+
+class EstimatePrinter:
+    """Listener that prints to standard error how long a run takes, and that its disk is full."""
+
+    def on_event(self, event: Event) -> None:
+        """Print the estimate before the first step, unless all steps are cached."""
+        if isinstance(event, RunStarted) and len(event.run.cached) < len(event.run.steps):
+            store = event.run.recipe.store
+            for line in filter(None, (format_estimate(event.run.planned), low_disk_warning(store))):
+                echo(line, err=True)
+
+
+def print_plan(
+    recipe: Recipe, *, rebuild: Sequence[str] = (), until: str = "", as_json: bool = False
+) -> None:
+    """Print what a run would do."""
+    planned = plan_recipe(recipe, store=find_store(recipe.store), rebuild=rebuild, until=until)
+    steps = recipe_steps(recipe, until=until)
+    data: dict[str, Any] = {
+        "recipe": recipe.name,
+        "store": recipe.store,
+        "steps": [step._asdict() for step in planned],
+    }
+    if launch_options := get_runner(recipe.execution).describe([recipe.store, *raw_paths(steps)]):
+        data["launch_options"] = launch_options
+    parts = _parts(recipe, planned, data.get("launch_options", []))
+    print_result(data, *parts, as_json=as_json)
+    if not as_json and (missing := missing_dependencies(steps)):
+        echo(f"note: {missing}", err=True)
+
+
+def _parts(
+    recipe: Recipe, planned: Sequence[PlannedStep], launch_options: Sequence[str]
+) -> Iterator[str | Table]:
+    seconds = {step.label: step.expected_seconds for step in planned}
+    rows = []
+    for label, key, state, reason in plan_rows(planned):
+        expected = seconds.get(label)
+        time = "" if expected is None else format_duration(expected)
+        rows.append((label, key, state, time, reason))
+    yield table(("step", "key", "state", "time", "reason"), rows, right=(3,), optional=(1,))
+    to_build = Counter(step.label.partition(".")[0] for step in planned if step.state != "cached")
+    yield f"\n{format_count(len(planned), 'step')}, {_count_steps(to_build)} to build"
+    if estimate := format_estimate(planned):
+        yield estimate
+    yield f"store: {recipe.store}"
+    yield from launch_options
+
+
+def _count_steps(by_stage: Mapping[str, int]) -> str:
+    """Return the number of steps, and how many of them train: "40 (8 pretrain, 12 finetune)"."""
+    trainings = [f"{by_stage[stage]:,} {stage}" for stage in _TRAINING_STAGES if stage in by_stage]
+    more = f" ({', '.join(trainings)})" if trainings else ""
+    return f"{sum(by_stage.values()):,}{more}"
+
+
+def reproduce(
+    artifact: Annotated[
+        str,
+        typer.Argument(
+            metavar="ARTIFACT|METRIC",
+            help="Artifact or metric, as for lineage: sample/build-tokens, evaluate.cola:matthews.",
+        ),
+    ],
+    into: Annotated[
+        str,
+        typer.Option(metavar="STORE", help="Store to build in: a folder or URL."),
+    ],
+    store: options.Store = None,
+    overrides: options.Overrides = None,
+    runner: options.Runner = None,
+    workers: options.Workers = None,
+    as_json: options.Json = False,
+) -> None:
+    """Build an artifact again in another store, and compare the content of every step.
+
+    The exit code is 0 if all steps are equal, and 1 otherwise.
+    """
+    reproduction = reproduce_artifact(
+        artifact,
+        store=open_store(store),
+        into=into,
+        overrides=overrides or (),
+        runner=runner,
+        workers=workers,
+        listeners=[StepPrinter(as_json=as_json)],
+    )
+    steps = [{**step._asdict(), "is_equal": step.is_equal} for step in reproduction.steps]
+    data = {**reproduction._asdict(), "is_equal": reproduction.is_equal, "steps": steps}
+    print_result(data, *reproduction.lines(), as_json=as_json)
+    if not reproduction.is_equal:
+        raise typer.Exit(1)
+
+
+_HEADER = (
+    "run", "state", "recipe", "engine", "started", "duration", "steps", "cached", "result",
+)  # fmt: skip
+
+
+def runs(
+    mark_crashed: Annotated[
+        bool,
+        typer.Option("--mark-crashed", help="First mark runs whose process is gone as crashed."),
+    ] = False,
+    store: options.Store = None,
+    as_json: options.Json = False,
+) -> None:
+    """List the runs of a store, newest first."""
+    opened = open_store(store)
+    if mark_crashed:
+        checked = reconcile_runs(opened)
+        send_aborts(opened, [run_id for run_id, liveness in checked.items() if liveness.is_over])
+        for run_id, liveness in checked.items():
+            state = "marked as crashed" if liveness.is_over else "left as running"
+            echo(f"{run_id}: {state}: {liveness.reason}", err=True)
+    if as_json:
+        print_json(
+            [
+                record.model_dump(mode="json")
+                if isinstance(record, RunRecord)
+                else {"run_id": run_id, "state": "corrupt"}
+                for run_id, record in list_runs(opened).items()
+            ]
+        )
+        return
+    rows = map(_cells, read_rows(opened))
+    print_parts(table(_HEADER, rows, right=(5, 6, 7), optional=(1, 2, 4, 5, 3, 6, 7), wrap=False))
+
+
+def _cells(row: RunRow) -> tuple[str, ...]:
+    return (
+        row.run_id,
+        row.state,
+        row.recipe,
+        row.engine,
+        format_time(row.started),
+        "" if row.seconds is None else format_duration(row.seconds),
+        f"{row.built + row.cached}/{row.planned}",
+        str(row.cached),
+        "; ".join(row.failures) or row.result,
+    )
+
+
+def report(
+    run: Annotated[
+        str,
+        typer.Argument(
+            metavar="[RUN|RECIPE]",
+            help="Id of a run or its first digits, or a recipe for its last run. Default: the last "
+            "run of all.",
+        ),
+    ] = "",
+    index: Annotated[
+        bool, typer.Option("--index", help="Write only the page of all runs.")
+    ] = False,
+    no_text: Annotated[
+        bool,
+        typer.Option(
+            "--no-text", help="Exclude sentences and raw text (report_include_text: false)."
+        ),
+    ] = False,
+    store: options.Store = None,
+    out: Annotated[Path | None, typer.Option(help="Write the page to this file as well.")] = None,
+    as_json: options.Json = False,
+) -> None:
+    """Write the HTML report of a run again, and print where it is."""
+    opened = open_store(store)
+    if index:
+        if run or out is not None:
+            raise UsageError("--index: expected no RUN and no --out")
+        url = write_index(opened)
+        print_result({"index": url}, f"all runs: {options.relative(url)}", as_json=as_json)
+        return
+    record, is_newest = find_run(opened, run)
+    steps = read_steps(opened, record)
+    url = write_report(opened, record, steps, is_newest=is_newest, text=not no_text)
+    manifests = [built.manifest for built in steps.built]
+    shows_text = includes_text(record, text=not no_text)
+    write_artifact_pages(opened, manifests, shows_text=shows_text, refresh=True)
+    data = {
+        "run_id": record.run_id,
+        "recipe": record.recipe_name,
+        "state": record.state,
+        "report": url,
+        "index": write_index(opened),
+        "out": str(out.absolute()) if out is not None else None,
+    }
+    if out is not None:  # without the link to the page of all runs
+        page = report_page(opened, record, steps, text=not no_text)
+        folder = opened.url(pages_folder(shows_text=shows_text))
+        if opened.backend.is_local:
+            folder = os.path.relpath(folder, out.absolute().parent)
+        write_file(out, with_pages_in(folder, page))
+    line = f"report of run {record.run_id}, {record.state}: {out or options.relative(url)}"
+    print_result(data, line, as_json=as_json)

@@ -10,8 +10,8 @@ from typing import Any
 from rich.text import Text
 
 from flows.lineage.shards import LINES, Shard, at_row, read_rows, table_name
+from pipelines.instances import LABELS
 from pipelines.instances.plan import pool_numbers
-from pipelines.instances.samples import LABELS
 from pipelines.io.file_systems import file_system
 from pipelines.wordpiece.vocab_files import VOCAB_FILE, read_vocab
 from schemas.errors import ConfigError

@@ -21,8 +21,8 @@ from flows.lineage.shards import Shard, at_row, read_row, rows_with, table_name
 from flows.lineage.text_formats import one_line
 from flows.store.artifact import Artifact
 from pipelines.documents.duplicates import DUPLICATES_FILE, SAME_ID
+from pipelines.instances import LABELS
 from pipelines.instances.plan import pool_numbers
-from pipelines.instances.samples import LABELS
 from schemas.errors import ArtifactCorruptError, ConfigError
 from schemas.manifest import FileEntry, RawInput
 

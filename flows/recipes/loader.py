@@ -147,6 +147,8 @@ def _extend(document: YamlDocument, documents: list[YamlDocument]) -> dict[str, 
             raise RecipeError(Problem(f"{name} extends this recipe"))
     inherited = with_base_dir(_extend(parent, documents), parent.folder)
     inherited.pop("name", None)
+    if "build_documents" in data:
+        inherited.pop("cards", None)  # the facts of other sources
     return {**inherited, **data}
 
 

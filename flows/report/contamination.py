@@ -15,7 +15,7 @@ from schemas.errors import StoreError
 _MAX_PASSAGE = 280
 """Maximum number of characters of a passage that are shown."""
 
-_PASSAGE_HEADER = ("example", "field", "words", "in document", "at word", "passage")
+_PASSAGE_HEADER = ("example", "field", "words", "in document", "passage")
 
 
 class Contamination(NamedTuple):
@@ -106,12 +106,11 @@ def _passages_table(rows: Sequence[dict[str, Any]]) -> TextTable:
             row["field"],
             f"{row['longest_run']:,} of {row['words']:,}",
             f"{row['title'] or '(no title)'} ({row['document_id']})",
-            f"{row['document_word']:,}",
             _cut(row["passage"]),
         )
         for row in rows
     )
-    return TextTable("The longest passages", _PASSAGE_HEADER, (cells,), (), texts=6)
+    return TextTable("The longest passages", _PASSAGE_HEADER, (cells,), (), texts=5)
 
 
 def _cut(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Records that stages write for the report: text samples, dropped records, lengths."""
+"""Records that stages write for the report: dropped records, lengths."""
 
 from __future__ import annotations
 
@@ -10,41 +10,28 @@ from flows.report.run_steps import Built, Steps
 from flows.store.artifacts import ArtifactStore
 from schemas.errors import ArtifactCorruptError
 
-_SAMPLES_FILE, _LENGTHS_FILE = "__records__/samples.json", "__records__/lengths.json"
-_MAX_INSTANCE_SETS = 4
+_DROPPED_FILE, _LENGTHS_FILE = "__records__/dropped.json", "__records__/lengths.json"
 
 
-class Texts(NamedTuple):
-    """Text samples of a run; values as `pipelines.documents.samples` writes them."""
+class Dropped(NamedTuple):
+    """Dropped records of a run; values as `pipelines.documents.dropped` writes them."""
 
-    documents: Sequence[dict[str, Any]] = ()
-    dropped: Sequence[dict[str, Any]] = ()
-    instances: Sequence[tuple[str, list[dict[str, Any]]]] = ()
-    """Samples of instances, by the name of the recipe's entry."""
-
+    reasons: Sequence[dict[str, Any]] = ()
     problem: str = ""
-    """Why the samples cannot be read."""
+    """Why the records cannot be read."""
 
 
-def read_texts(store: ArtifactStore, steps: Steps) -> Texts:
-    """Return the text samples of a run's corpus steps."""
+def read_dropped(store: ArtifactStore, steps: Steps) -> Dropped:
+    """Return the reasons of the records that a run's corpus steps dropped."""
     corpus = [
         *steps.of_type("documents")[-1:],
         *steps.of_type("near_duplicates", "contamination"),
     ]
     try:
-        records = [_read_record(store, built, _SAMPLES_FILE) for built in corpus]
-        instances = [
-            (built.name, _read_record(store, built, _SAMPLES_FILE).get("instances", []))
-            for built in steps.of_type("instances")[:_MAX_INSTANCE_SETS]
-        ]
+        records = [_read_record(store, built, _DROPPED_FILE) for built in corpus]
     except ArtifactCorruptError as error:
-        return Texts(problem=f"Not read: {error}")
-    return Texts(
-        documents=[sample for record in records for sample in record.get("documents", ())],
-        dropped=[reason for record in records for reason in record.get("dropped", ())],
-        instances=instances,
-    )
+        return Dropped(problem=f"Not read: {error}")
+    return Dropped([reason for record in records for reason in record.get("dropped", ())])
 
 
 def read_lengths(store: ArtifactStore, built: Built) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Events of a run, and the listeners that receive them.
 
     RunStarted
-      StepStarted  (StepProgress | JobSubmitted | JobFinished | RunMessage)*  StepFinished
+      StepStarted  (StepProgress | JobSubmitted | RunMessage)*  StepFinished
       StepFinished                                               (from the cache)
       StepStarted  ...                                           StepFailed
       StepSkipped                                                (an input was not built)
@@ -71,18 +71,9 @@ class StepProgress(StepEvent):
 
 @dataclass(frozen=True)
 class JobSubmitted(StepEvent):
-    """An engine accepted a job of a step, or runs one of an earlier run already."""
+    """An engine accepted a job of a step."""
 
     job: SubmittedJob
-
-
-@dataclass(frozen=True)
-class JobFinished(StepEvent):
-    """A job of a step ended."""
-
-    job: SubmittedJob
-    resource_usage: Mapping[str, float]
-    """Measurements that the engine reports, such as `vcpu-seconds`; can be empty."""
 
 
 @dataclass(frozen=True)

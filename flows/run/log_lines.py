@@ -49,10 +49,7 @@ def event_lines(event: Event) -> list[str]:
             entries = dict.fromkeys(entry_label(label) for label in missing)
             return [f"{step.label}  not run: needs {', '.join(entries)}"]
         case JobSubmitted(_, step, job):
-            verb = "attached to running job" if job.attached else "job"
-            return [
-                f"{step.label}  {verb}: {job.name}, {job.id} on {job.runner}  {job.url}".rstrip()
-            ]
+            return [f"{step.label}  job: {job.name}, {job.id} on {job.runner}  {job.url}".rstrip()]
         case RunMessage(_, text):
             return [text]
         case RunFinished(state="interrupted", failures=failures):

@@ -20,7 +20,6 @@ from typing import Self
 from flows.run.cache_keys import StepKey, step_key
 from flows.run.events import (
     Event,
-    JobFinished,
     JobSubmitted,
     Listener,
     RunFinished,
@@ -394,11 +393,9 @@ class Run:
         return Submission(
             job_name(self.recipe.name, step.label, key=key),
             on_submitted=submitted,
-            on_finished=lambda job, usage: self.emit(JobFinished(self, step, job, usage)),
             log=lambda text: self.emit(RunMessage(self, text)),
             urls=(self.recipe.store, *raw_paths(self.steps)),
             stop_event=self.stopping,
-            detach=self.recipe.execution.detach,
         )
 
     def _finish(self, step: Step, result: StepResult) -> None:

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 
 from flows.run.events import (
     Event,
-    JobFinished,
     JobSubmitted,
     RunFinished,
     RunStarted,
@@ -47,9 +46,6 @@ class RunRecorder:
                 case JobSubmitted(_, step, job):
                     self._jobs[job.id] = JobRecord(label=step.label, **dataclasses.asdict(job))
                     self._write("running")
-                case JobFinished(_, _, job, usage):
-                    record = self._jobs[job.id]
-                    self._jobs[job.id] = record.model_copy(update={"resource_usage": dict(usage)})
                 case StepFinished() if time.monotonic() - self._written_at >= _WRITE_SECONDS:
                     self._write("running")
                 case RunStopping():

@@ -54,12 +54,6 @@ class JobRecord(Record):
     url: str = ""
     """Page of the job."""
 
-    attached: bool = False
-    """True if an earlier run submitted it."""
-
-    resource_usage: dict[str, float] = Field(default_factory=dict)
-    """Usage that the engine reports (`vcpu-seconds`). Empty while it runs."""
-
 
 class RunRecord(ProcessIdentity):
     """File `runs/RUN_ID/run.json`: a run and its process."""

@@ -94,7 +94,7 @@ def run_shard_job(
 
     runner = get_runner(execution)
     runner.check_store(output)
-    runner.attach(job)
+    runner.cancel_earlier_jobs(job)
     shard_fn: ShardFn = work
     if pieces:
         cache = ItemCache(pieces, output)

@@ -194,7 +194,7 @@ class SharedInput:
 
 @contextlib.contextmanager
 def _deleted_after(fs: Any, path: str) -> Iterator[None]:
-    """Delete a file after the block, unless the block is interrupted: a detached job reads it."""
+    """Delete a file after the block; not if it is interrupted, as its job may still be running."""
     try:
         yield
     except Exception:

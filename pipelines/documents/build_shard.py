@@ -21,6 +21,7 @@ from pipelines.counters import (
     Counters,
     Example,
 )
+from pipelines.documents.dropped import shorten
 from pipelines.documents.duplicates import (
     BUCKETS,
     KEY_COLUMNS,
@@ -31,12 +32,10 @@ from pipelines.documents.plan import (
     item_identity,
     language_of,
 )
-from pipelines.documents.records import Document, RawText, record_batch, split_text
-from pipelines.documents.samples import SampleSelector, shorten
+from pipelines.documents.records import Document, record_batch, split_text
 from pipelines.io.bzip2_blocks import StreamCrcPart, verify_stream_crcs
 from pipelines.io.shards import ShardWriter, open_shard
-from pipelines.mediawiki.pages import page_url
-from pipelines.sources import SOURCES, RawDocument, Split
+from pipelines.sources import SOURCES, RawText, Split
 from schemas.arrow import DOCUMENTS
 from schemas.corpus_configs import AnySource, DocumentsConfig, WikipediaSource
 from schemas.errors import CorruptInputError
@@ -45,27 +44,12 @@ from schemas.manifest import FileEntry
 _BATCH_CHARACTERS = 4 << 20
 
 
-def read_texts(
-    split: Split, source: AnySource, count: Count
-) -> Iterator[tuple[RawDocument, RawText]]:
-    """Read and clean the texts of a split, and yield each with the record of its source."""
+def read_texts(split: Split, source: AnySource, count: Count) -> Iterator[tuple[str, RawText]]:
+    """Read and clean the texts of a split, and yield them with their ids."""
     language = language_of(split, source)
-    for raw in SOURCES[source.kind].read(split, source, count):
-        yield (
-            raw,
-            RawText(
-                paragraphs=raw.paragraphs,
-                language=language,
-                source=split.source,
-                title=raw.title,
-                file=raw.file or split.file.sha256,
-                byte_start=raw.byte_start,
-                byte_end=raw.byte_end,
-                page_id=raw.page_id,
-                revision_id=raw.revision_id,
-                timestamp=raw.timestamp,
-            ),
-        )
+    for document_id, text in SOURCES[source.kind].read(split, source, count):
+        file = text.file or split.file.sha256
+        yield document_id, text._replace(language=language, source=split.source, file=file)
 
 
 def read_documents(
@@ -73,26 +57,13 @@ def read_documents(
     source: AnySource,
     config: DocumentsConfig,
     counters: Counters,
-    samples: SampleSelector | None = None,
 ) -> Iterator[tuple[str, Document]]:
-    """Yield the documents of a split with their ids, and count what is dropped.
-
-    `samples` are offered every document.
-    """
-    for raw, text in read_texts(split, source, counters.count):
-        document = split_text(text, limits=config, count=counters.count, example=_example(raw))
+    """Yield the documents of a split with their ids, and count what is dropped."""
+    for document_id, text in read_texts(split, source, counters.count):
+        example = Example(shorten(text.title or document_id), "", shorten(text.paragraphs[0]))
+        document = split_text(text, limits=config, count=counters.count, example=example)
         if document is not None:
-            if samples is not None:
-                samples.offer(raw, text.language, document, split=split)
-            yield raw.document_id, document
-
-
-def _example(raw: RawDocument) -> Example:
-    return Example(
-        shorten(raw.title or raw.document_id),
-        page_url(raw.site, raw.page_id),
-        shorten(raw.paragraphs[0]),
-    )
+            yield document_id, document
 
 
 def document_batches(
@@ -141,9 +112,9 @@ class BuildDocumentShard(CacheableShardFn):
         return blobs
 
     def process(self, item: DocumentItem) -> WorkResult:
-        split, counters, samples = item.split, Counters(), SampleSelector()
+        split, counters = item.split, Counters()
         report = WorkResult(item.number, counters=counters)
-        documents = read_documents(split, self._source(item), self.config, counters, samples)
+        documents = read_documents(split, self._source(item), self.config, counters)
         batches = document_batches(documents)
         # An input without documents gives one empty shard.
         while self._write_shard(batches, report):
@@ -156,7 +127,7 @@ class BuildDocumentShard(CacheableShardFn):
         by_source = {f"{name}@{split.source}": amount for name, amount in counters.items()}
         counters.update(by_source)
         streams = [json.loads(name.removeprefix(STREAM_PART)) for name in parts]
-        report.details = [counters.examples, names, streams, samples.dump()]
+        report.details = [counters.examples, names, streams]
         return report
 
     def _write_shard(self, batches: Iterator[pa.RecordBatch], report: WorkResult) -> bool:

@@ -27,7 +27,6 @@ from pipelines.documents.build_shard import read_examples
 from pipelines.documents.duplicates import SAME_ID, Duplicates, excluded_rows
 from pipelines.documents.plan import DocumentItem, raw_files
 from pipelines.documents.records import kept_counts
-from pipelines.documents.samples import DocumentSample, smallest_digests
 from pipelines.io.shards import open_shard
 from schemas.arrow import DUPLICATES
 from schemas.corpus_configs import DocumentsConfig, TextSource
@@ -86,9 +85,6 @@ class JobCounts:
     examples: Mapping[str, Sequence[Example]]
     """First examples of counted records, by `NAME@SOURCE`."""
 
-    samples: Sequence[DocumentSample]
-    """Documents that the report shows, by source."""
-
     files: Mapping[str, Mapping[str, Counters]]
     """Counts by source and name of the file."""
 
@@ -115,7 +111,6 @@ class JobCounts:
             repeated_counts: Result of `count_repeated_ids`, which is subtracted.
         """
         counters, examples = Counters(), dict[str, list[Example]]()
-        samples: dict[str, list[DocumentSample]] = {}
         places: dict[str, tuple[str, str]] = {}
         files: dict[str, dict[str, Counters]] = {}
         templates: dict[str, Counters] = {}
@@ -130,8 +125,6 @@ class JobCounts:
             for name, found in read_examples(report.details[0]).items():
                 listed = examples.setdefault(f"{name}@{source}", [])
                 listed += found[: MAX_EXAMPLES - len(listed)]
-            offered = map(DocumentSample.model_validate, report.details[3])
-            samples[source] = smallest_digests([*samples.get(source, ()), *offered])
         if duplicates.same_text:
             counters.count("duplicates-same-text", duplicates.same_text)
         for shard, repeated in duplicates.repeated_ids.items():
@@ -149,8 +142,7 @@ class JobCounts:
             listed = examples.setdefault(f"{REPEATED_ID}@{source}", [])
             if len(listed) < MAX_EXAMPLES:
                 listed.append(Example(example))
-        shown = [sample for source in sorted(samples) for sample in samples[source]]
-        return cls(items, counters, examples, shown, files, templates)
+        return cls(items, counters, examples, files, templates)
 
     def of_source(self, name: str, source: str) -> int:
         """Return a count of a source."""

@@ -1,4 +1,4 @@
-"""A raw text, a document, and the step between them: sentences, limits and the digest of a text.
+"""A document, and the step from a raw text to it: sentences, limits and the digest of a text.
 
 `build-documents` and the public transforms call the same functions.
 """
@@ -15,50 +15,11 @@ import pyarrow as pa
 
 from pipelines.counters import Count, Example
 from pipelines.documents.sentences import normalize_text, split_sentences
+from pipelines.io.splits import RawText
 from schemas.corpus_configs import DocumentsConfig
 from schemas.errors import InputError
 
 _WORD = re.compile(r"\w+")
-
-
-class RawText(NamedTuple):
-    """A cleaned text that is not split into sentences yet.
-
-    >>> RawText(["Call me Ishmael. Some years ago."], language="en").title
-    ''
-    """
-
-    paragraphs: Sequence[str]
-    """Paragraphs in order, without line breaks."""
-
-    language: str = "en"
-    """ISO 639 code."""
-
-    position: str = ""
-    """Sort key in plan order. Among documents with equal ids, the first is kept; rows of a pool or
-    of a shard are in this order. Empty if the order does not matter."""
-
-    source: str = ""
-    """Name of the source."""
-
-    title: str = ""
-    file: str = ""
-    """sha256 of the raw file."""
-
-    byte_start: int = 0
-    """Byte offset of the stream or member in the raw file, as stored."""
-
-    byte_end: int = 0
-    """End of the stream or member (exclusive)."""
-
-    page_id: int | None = None
-    """MediaWiki's number of the page."""
-
-    revision_id: int | None = None
-    """MediaWiki's number of the revision."""
-
-    timestamp: str | None = None
-    """Time of the revision."""
 
 
 class Document(NamedTuple):

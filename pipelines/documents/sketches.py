@@ -9,7 +9,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import datetime
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import rensa
 
-from pipelines.arrays import Int64s, UInt64s, flat_lists, list_array
+from pipelines.arrays import Int64s, UInt64s, flat_lists, list_array, offsets_of
 from pipelines.beam.item_cache import CacheableShardFn
 from pipelines.beam.shard_work import Blob, WorkResult
 from pipelines.counters import Counters
@@ -42,6 +42,23 @@ FOUND = 0.98
 
 BAND_BITS = 16
 """Number of low bits of a key that hold the number of its band."""
+
+BATCH_ROWS = 64
+"""Maximum number of sketches in a batch of a shard. Sketch `i` of batch `n` is row `64 * n + i`."""
+
+ROW_BITS = 32
+"""Number of low bits of a location that hold the row. The others hold the number of the item."""
+
+KEY_ROWS = pa.schema(
+    [
+        ("key", pa.uint64()),
+        ("next_keys", pa.uint64()),  # high halves of the keys of the next two bands
+        ("place", pa.int64()),  # location of the sketch
+        ("time", pa.int64()),
+        ("size", pa.uint32()),  # number of n-grams
+    ]
+)
+"""Keys that Beam groups by bucket."""
 
 NO_TIME = -(1 << 63)
 _SEED = 20181011
@@ -113,40 +130,49 @@ class SketchShard(CacheableShardFn):
         return [entry.model_copy(update={"path": _shard_path(item.number)}) for entry in files]
 
     def process(self, item: ShardItem) -> WorkResult:
-        counters, bands = Counters(), Bands.of(self.config)
-        keys: list[pa.ListArray] = []
+        counters, keys = Counters(), list[pa.Table]()
         path = _shard_path(item.number)
         with ShardWriter(path, schema=MINHASH_SKETCHES, output=self.output) as shard:
-            found = kept_rows(item, counters)
-            made = (
-                sketches(*some, config=self.config, bands=bands, hasher=self._hasher)
-                for some in found
-            )
-            for batch in even_batches(made):
-                counters.count("ngrams", len(batch.column("ngrams").flatten()))
-                shard.write(batch)
-                keys.append(batch.column("bands"))
+            for rows, documents in kept_rows(item, counters):
+                made = sketches(rows, documents, config=self.config, hasher=self._hasher)
+                counters.count("ngrams", len(made.column("ngrams").flatten()))
+                for batch in pa.Table.from_batches([made]).to_batches(max_chunksize=BATCH_ROWS):
+                    keys.append(_key_rows(batch, item.number, len(keys)))
+                    shard.write(batch)
         entry = shard.entry()
         return WorkResult(item.number, [entry], counters, self._blobs(entry, keys))
 
     def load_blobs(self, files: Sequence[FileEntry]) -> list[Blob]:
         (entry,) = files
-        url = f"{self.output}/{entry.stored_name}"
-        with open_shard(url, expected=MINHASH_SKETCHES, columns=("bands",)) as reader:
-            keys = reader.read_all().column("bands").chunks
+        item = int(entry.path.removeprefix("part-").removesuffix(".arrow"))
+        with open_shard(f"{self.output}/{entry.stored_name}", expected=MINHASH_SKETCHES) as reader:
+            numbers = range(reader.num_record_batches)
+            keys = [_key_rows(reader.get_batch(number), item, number) for number in numbers]
             return self._blobs(entry, keys)
 
-    def _blobs(self, entry: FileEntry, keys: Iterable[pa.ListArray]) -> list[Blob]:
-        found, rows, first = [np.empty(0, np.uint64)], [np.empty(0, np.uint32)], 0
-        for column in keys:
-            values, offsets = flat_lists(column)
-            found.append(values.to_numpy())
-            numbers = np.arange(first, first + len(column), dtype=np.uint32)
-            rows.append(np.repeat(numbers, np.diff(offsets)))
-            first += len(column)
-        return _key_blobs(
-            np.concatenate(found), np.concatenate(rows), entry=entry, buckets=self.buckets
-        )
+    def _blobs(self, entry: FileEntry, keys: Sequence[pa.Table]) -> list[Blob]:
+        table = pa.concat_tables([KEY_ROWS.empty_table(), *keys]).combine_chunks()
+        hashes = table.column("key").to_numpy() >> np.uint64(BAND_BITS)
+        item = entry.path.removeprefix("part-").removesuffix(".arrow")
+        table = table.replace_schema_metadata({"item": item, "file": entry.stored_name})
+        return list(bucket_blobs(table, hashes % np.uint64(self.buckets)))
+
+
+def _key_rows(batch: pa.RecordBatch, item: int, number: int) -> pa.Table:
+    """Return the `KEY_ROWS` of a batch of sketches, given the numbers of its item and itself."""
+    values, offsets = flat_lists(batch.column("bands"))
+    worded = np.flatnonzero(np.diff(offsets))
+    keys = values.to_numpy().reshape(len(worded), len(values) // max(1, len(worded)))
+    half = np.uint64(32)
+    following = np.roll(keys, -1, axis=1) >> half << half | np.roll(keys, -2, axis=1) >> half
+    places = (item << ROW_BITS) | (number * BATCH_ROWS + worded)
+    columns = (
+        places,
+        batch.column("time").to_numpy()[worded],
+        batch.column("ngrams").value_lengths().to_numpy()[worded],
+    )
+    per_key = (np.repeat(column, keys.shape[1]) for column in columns)
+    return pa.table([keys.reshape(-1), following.reshape(-1), *per_key], schema=KEY_ROWS)
 
 
 def sketches(
@@ -154,17 +180,16 @@ def sketches(
     documents: pa.RecordBatch,
     *,
     config: NearDuplicatesConfig,
-    bands: Bands,
     hasher: WordHasher,
 ) -> pa.RecordBatch:
     """Return the sketches of documents. Documents without words have no key."""
+    bands = Bands.of(config)
     ngrams, offsets = ngram_sets(documents.column("sentences"), config.ngram_size, hasher=hasher)
     worded = np.flatnonzero(np.diff(offsets))
     keys = np.empty(0, np.uint64)
     if len(worded):
         keys = band_keys(ngrams, offsets[np.append(worded, -1)], bands).reshape(-1)
-    counts = np.where(np.diff(offsets) > 0, bands.bands, 0)
-    key_offsets = np.concatenate([[0], np.cumsum(counts)])
+    key_offsets = offsets_of(np.where(np.diff(offsets) > 0, bands.bands, 0))
     columns = [
         documents.column("document_id"),
         pa.array(rows, pa.uint32()),
@@ -189,57 +214,41 @@ def _shard_path(number: int) -> str:
     return f"part-{number:05d}.arrow"
 
 
-def _key_blobs(
-    keys: UInt64s, rows: npt.NDArray[np.uint32], *, entry: FileEntry, buckets: int
-) -> list[Blob]:
-    item = entry.path.removeprefix("part-").removesuffix(".arrow")
-    metadata = {"item": item, "file": entry.stored_name}
-    table = pa.table({"key": keys, "row": rows}, metadata=metadata)
-    numbers = (keys >> np.uint64(BAND_BITS)) % np.uint64(buckets)
-    return list(bucket_blobs(table, numbers))
+class Members(NamedTuple):
+    """Documents that share a band key with another, by key and priority."""
 
+    starts: Int64s
+    """Index of the first member with the same key."""
 
-class KeyRows(NamedTuple):
-    """Keys of a bucket, each with the location of its sketch."""
-
-    keys: UInt64s
+    next_keys: UInt64s
     places: Int64s
-    """`ITEM << 32 | ROW OF THE SKETCH`."""
+    """Locations of the sketches: `ITEM << ROW_BITS | ROW OF THE SKETCH`."""
 
-    files: dict[int, str]
-    """Stored names of the shards of sketches, by number of the work item."""
+    times: Int64s
+    sizes: Int64s
+    """Numbers of n-grams."""
 
 
-def read_keys(blobs: Iterable[bytes]) -> KeyRows:
-    """Return the keys in the blobs of a bucket."""
-    keys, places, files = [np.empty(0, np.uint64)], [np.empty(0, np.int64)], dict[int, str]()
+def read_members(blobs: Iterable[bytes]) -> tuple[Members, dict[int, str]]:
+    """Return the members of a bucket's groups, and the stored names of their sketches by item."""
+    tables, files = [KEY_ROWS.empty_table()], dict[int, str]()
     for table in map(from_bytes, blobs):
-        item = int(table.schema.metadata[b"item"])
-        files[item] = table.schema.metadata[b"file"].decode()
-        keys.append(table.column("key").to_numpy())
-        places.append((item << _ROW_BITS) | table.column("row").to_numpy().astype(np.int64))
-    return KeyRows(np.concatenate(keys), np.concatenate(places), files)
+        metadata = table.schema.metadata
+        files[int(metadata[b"item"])] = metadata[b"file"].decode()
+        tables.append(table.replace_schema_metadata())
+    keys, next_keys, places, times, sizes = map(np.asarray, pa.concat_tables(tables).columns)
+    order = priority_order(times, places, keys)
+    _, firsts, counts = np.unique(keys[order], return_index=True, return_counts=True)
+    starts = np.repeat(firsts, counts)
+    return Members(starts, next_keys[order], places[order], times[order], sizes[order]), files
 
 
-BATCH_ROWS = 64
-"""Number of sketches in each batch of a shard except the last, so that a row gives its batch."""
-
-_OPEN = 64
-"""Maximum number of open files."""
-
-_ROW_BITS = 32
+def priority_order(times: Int64s, places: Int64s, *groups: UInt64s) -> Int64s:
+    """Return documents by group and priority: the newest first, then in the order of the plan."""
+    return np.lexsort((places, ~times, *groups))
 
 
-def even_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield sketches in batches of `BATCH_ROWS`."""
-    rest = MINHASH_SKETCHES.empty_table()
-    for batch in batches:
-        rest = pa.concat_tables([rest, pa.Table.from_batches([batch])])
-        whole = rest.num_rows - rest.num_rows % BATCH_ROWS
-        if whole:
-            yield from rest.slice(0, whole).combine_chunks().to_batches(max_chunksize=BATCH_ROWS)
-            rest = rest.slice(whole).combine_chunks()
-    yield from rest.combine_chunks().to_batches()
+_MAX_OPEN = 64
 
 
 class SketchFiles:
@@ -248,49 +257,35 @@ class SketchFiles:
     def __init__(self, files: Mapping[int, str], *, output: str) -> None:
         """Use the stored names `files` in the folder `output`, by number of the work item."""
         self._files, self._output = files, output
-        self._open: collections.OrderedDict[int, tuple[contextlib.ExitStack, Any]]
-        self._open = collections.OrderedDict()
+        self._open = collections.OrderedDict[int, tuple[contextlib.ExitStack, Any]]()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for stack, _reader in self._open.values():
-            stack.close()
-        self._open.clear()
+        while self._open:
+            self._open.popitem()[1][0].close()
 
     def take(self, places: Int64s, columns: Sequence[str]) -> pa.Table:
-        """Return columns of sketches at distinct locations `ITEM << 32 | ROW`, ascending."""
-        schema = pa.schema([MINHASH_SKETCHES.field(name) for name in columns])
-        found = [schema.empty_table()]
-        for rows, batch in self._batches(places):
-            found.append(pa.Table.from_batches([batch.select(columns).take(pa.array(rows))]))
-        return pa.concat_tables(found).combine_chunks()
-
-    def sizes(self, places: Int64s) -> Int64s:
-        """Return the number of n-grams of documents, given locations as for `take`."""
-        found = [np.empty(0, np.int64)]
-        for rows, batch in self._batches(places):
-            found.append(batch.column("ngrams").value_lengths().to_numpy()[rows].astype(np.int64))
-        return np.concatenate(found)
-
-    def _batches(self, places: Int64s) -> Iterator[tuple[Int64s, pa.RecordBatch]]:
-        """Yield the batches of sketches, with the rows of the sketches in each."""
-        starts = np.flatnonzero(np.diff(places >> _ROW_BITS, prepend=-1))
-        for of_item in np.split(places, starts[1:]) if len(places) else ():
-            reader = self._reader(int(of_item[0] >> _ROW_BITS))
-            rows = of_item & ((1 << _ROW_BITS) - 1)
-            numbers = rows // BATCH_ROWS
-            firsts = np.flatnonzero(np.diff(numbers, prepend=-1))
-            for of_batch in np.split(rows, firsts[1:]):
-                number = int(of_batch[0]) // BATCH_ROWS
-                yield of_batch - number * BATCH_ROWS, reader.get_batch(number)
+        """Return columns of sketches at distinct locations, ascending."""
+        parts = [pa.schema([MINHASH_SKETCHES.field(name) for name in columns]).empty_table()]
+        batches = places // BATCH_ROWS
+        starts = np.flatnonzero(np.diff(batches, prepend=-1))
+        for of_batch in np.split(places, starts[1:]) if len(places) else ():
+            item, row = divmod(int(of_batch[0]), 1 << ROW_BITS)
+            batch = self._reader(item).get_batch(row // BATCH_ROWS).select(columns)
+            parts.append(pa.Table.from_batches([batch.take(pa.array(of_batch % BATCH_ROWS))]))
+        return pa.concat_tables(parts).combine_chunks()
 
     def _reader(self, item: int) -> Any:
-        if item in self._open:
-            self._open.move_to_end(item)
-            return self._open[item][1]
-        url = f"{self._output}/{self._files[item]}"
+        if item not in self._open:
+            if len(self._open) == _MAX_OPEN:
+                self._open.popitem(last=False)[1][0].close()
+            self._open[item] = self._opened(f"{self._output}/{self._files[item]}")
+        self._open.move_to_end(item)
+        return self._open[item][1]
+
+    def _opened(self, url: str) -> tuple[contextlib.ExitStack, Any]:
         fs, path = file_system(url)
         stack = contextlib.ExitStack()
         if is_local(url):
@@ -299,7 +294,4 @@ class SketchFiles:
             source = stack.enter_context(open_stream(fs, path, ahead=SMALL_READ_AHEAD))
         reader = pa.ipc.open_file(source)
         check_schema(reader.schema, MINHASH_SKETCHES, where=url)
-        self._open[item] = stack, reader
-        if len(self._open) > _OPEN:
-            self._open.popitem(last=False)[1][0].close()
-        return reader
+        return stack, reader

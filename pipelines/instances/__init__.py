@@ -19,6 +19,9 @@ from pipelines.seeds import keys_for
 TRAINING, HELD_OUT = "training", "held-out"
 """Values of `FileEntry.statistics["part"]` of instance shards."""
 
+LABELS = {0: "B is the next segment", 1: "B is random", -1: "A without B"}
+"""Meaning of `next_sentence_label`."""
+
 HELD_OUT_FOLDER = "__held-out__"
 """Folder of held-out shards, inside the folder of training shards. Arrow datasets skip names that
 start with `_` and Hugging Face datasets skip folders that start with `__`, so the outer folder

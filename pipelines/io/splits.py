@@ -3,7 +3,9 @@
 A source is a module with two functions, listed in `pipelines.sources.SOURCES` under its `kind`:
 
 * `plan(config) -> list[Split]` runs once, on the submitting machine;
-* `read(split, config, count) -> Iterator[RawDocument]` runs on a worker for one split.
+* `read(split, config, count) -> Iterator[tuple[str, RawText]]` runs on a worker for one split and
+  yields texts with their ids. `read_texts` in `pipelines.documents.build_shard` sets the fields
+  that are equal for a split: `language`, `source`, and `file` if it is empty.
 
 `read` counts the records of the raw input (`pages-in`, `books-in`, `rows-in`), the dropped ones
 (`pages-dropped-redirect`, ...) and the ones it yields (`pages-kept`). See `pipelines.counters`.
@@ -120,29 +122,44 @@ def files_of_group(split: Split) -> list[SourceFile]:
     return [SourceFile(*file) for file in json.loads(split.detail or "{}").get("files", ())]
 
 
-class RawDocument(NamedTuple):
-    """A cleaned text before it is split into sentences."""
+class RawText(NamedTuple):
+    """A cleaned text that is not split into sentences yet.
 
-    document_id: str
-    title: str
-    paragraphs: list[str]
-    """Paragraphs of cleaned text in order, without line breaks."""
+    >>> RawText(["Call me Ishmael. Some years ago."], language="en").title
+    ''
+    """
 
-    byte_start: int
-    """Start of its stream or member in the stored file."""
+    paragraphs: Sequence[str]
+    """Paragraphs in order, without line breaks."""
 
-    byte_end: int
-    page_id: int | None = None
-    revision_id: int | None = None
-    timestamp: str | None = None
+    language: str = "en"
+    """ISO 639 code."""
+
+    position: str = ""
+    """Sort key in plan order. Among documents with equal ids, the first is kept; rows of a pool or
+    of a shard are in this order. Empty if the order does not matter."""
+
+    source: str = ""
+    """Name of the source."""
+
+    title: str = ""
     file: str = ""
-    """Digest of the raw file, if it is not that of the split."""
+    """sha256 of the raw file."""
 
-    raw: str = ""
-    """Source text, of which the report shows an excerpt."""
+    byte_start: int = 0
+    """Byte offset of the stream or member in the raw file, as stored."""
 
-    site: str = ""
-    """`https://HOST` of the wiki, or ""."""
+    byte_end: int = 0
+    """End of the stream or member (exclusive)."""
+
+    page_id: int | None = None
+    """MediaWiki's number of the page."""
+
+    revision_id: int | None = None
+    """MediaWiki's number of the revision."""
+
+    timestamp: str | None = None
+    """Time of the revision."""
 
 
 class Source(Protocol):
@@ -150,4 +167,4 @@ class Source(Protocol):
 
     def plan(self, config: Any) -> list[Split]: ...
 
-    def read(self, split: Split, config: Any, count: Count) -> Iterator[RawDocument]: ...
+    def read(self, split: Split, config: Any, count: Count) -> Iterator[tuple[str, RawText]]: ...

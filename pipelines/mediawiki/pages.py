@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pipelines.counters import DROPPED_TEMPLATE, UNKNOWN_TEMPLATE, Count, Example
-from pipelines.io.splits import RawDocument
+from pipelines.io.splits import RawText
 from pipelines.mediawiki.cleaning import UnknownTemplates
 from pipelines.mediawiki.dropped_text import DroppedText
 from pipelines.mediawiki.dumps import WIKITEXT, Page, namespace_of
@@ -52,9 +52,8 @@ def clean_page(
     source: str,
     holes: UnknownTemplates | None = None,
     dropped: DroppedText | None = None,
-    site: str = "",
-) -> RawDocument | None:
-    """Return a page as a document; None if its markup has no text."""
+) -> tuple[str, RawText] | None:
+    """Return the id and the text of a page; None if its markup has no text."""
     paragraphs = clean_wikitext(
         page.text,
         markup,
@@ -67,18 +66,16 @@ def clean_page(
         return None
     revision = [] if page.revision_id is None else [str(page.revision_id)]
     identity = page.title if page.page_id is None else str(page.page_id)
-    return RawDocument(
-        document_id=":".join([source, identity, *revision]),
+    text = RawText(
+        paragraphs,
         title=page.title,
-        paragraphs=paragraphs,
         byte_start=page.byte_start,
         byte_end=page.byte_end,
         page_id=page.page_id,
         revision_id=page.revision_id,
         timestamp=page.timestamp,
-        raw=page.text,
-        site=site,
     )
+    return ":".join([source, identity, *revision]), text
 
 
 def count_holes(holes: UnknownTemplates, count: Count) -> None:

@@ -1,7 +1,7 @@
 """Google Cloud Dataflow. Each job installs bertloom's code on its workers, if no image has it.
 
-Beam's runner submits jobs. Dataflow's own client follows and cancels them, as Beam's waiting
-ignores signals and does not know the jobs of earlier runs.
+Beam's runner submits jobs. Dataflow's own client follows and cancels them: Beam's waiting ignores
+signals, its requests have no deadline, and its search by name misses jobs that have not started.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from pipelines.runners.engine import (
-    SUCCESS_STATES,
     EngineJob,
     EngineRunner,
     EngineUnreachableError,
@@ -43,16 +42,6 @@ _STATE_PREFIX = "JOB_STATE_"
 _CONSOLE = "https://console.cloud.google.com/dataflow/jobs"
 _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 _REMEDY = "pip install 'bertloom[dataflow]'"
-
-_BILLED = {
-    "TotalVcpuTime": "vcpu-seconds",
-    "TotalMemoryUsage": "memory-mb-seconds",
-    "TotalPdUsage": "disk-gb-seconds",
-    "TotalSsdUsage": "ssd-gb-seconds",
-    "TotalShuffleDataProcessed": "shuffle-bytes",
-    "BillableShuffleDataProcessed": "billable-shuffle-bytes",
-}
-"""Name and unit of billed resources by Dataflow's names."""
 
 
 class DataflowApi:
@@ -83,7 +72,6 @@ class DataflowApi:
         }
         self._jobs = dataflow.JobsV1Beta3Client(**how)
         self._messages = dataflow.MessagesV1Beta3Client(**how)
-        self._metrics = dataflow.MetricsV1Beta3Client(**how)
 
     def running(self, name: str) -> list[SubmittedJob]:
         """Return the unfinished jobs with a name."""
@@ -122,17 +110,6 @@ class DataflowApi:
         )
         return failure([str(message.message_text) for message in messages])
 
-    def billed_resources(self, job: str) -> dict[str, float]:
-        """Return the billed resources of a job, by name and unit."""
-        request = self._types.GetJobMetricsRequest(job_id=job)
-        found = self._call(f"read metrics of job {job}", self._metrics.get_job_metrics, request)
-        return {
-            _BILLED[metric.name.name]: float(metric.scalar)
-            for metric in found.metrics
-            # Tentative metrics also count bundles that fail and are repeated.
-            if metric.name.name in _BILLED and "tentative" not in metric.name.context
-        }
-
     def _call(
         self,
         action: str,
@@ -160,17 +137,14 @@ class DataflowApi:
 
 
 def failure(messages: Sequence[str]) -> str:
-    """Return the cause in the error messages of a job, a worker's message first.
+    """Return the cause in the error messages of a job, a worker's last message first.
 
-    >>> failure(["Workflow failed. Causes: S01 failed", "no disk left"])
-    'no disk left'
+    >>> failure(["Traceback ...\\nOSError: no disk left", "Workflow failed. Causes: S01 failed"])
+    'OSError: no disk left'
     """
-    own = [text for text in messages if "Traceback (most recent call last)" in text]
-    others = [text for text in messages if not text.startswith("Workflow failed")]
-    for text in [*reversed(own), *others, *messages]:
-        if cause := root_cause(text):
-            return cause
-    return ""
+    of_job = [text for text in messages if text.startswith("Workflow failed")]
+    of_workers = [text for text in messages if text not in of_job]
+    return root_cause("\n".join([*of_job, *of_workers]))
 
 
 def _credentials(given: Mapping[str, str]) -> Any:
@@ -225,7 +199,6 @@ _DEFAULTS = {
     # By default, Beam sends the contents of `__main__`: a launcher here, a notebook elsewhere.
     "--save_main_session": "--no_save_main_session",
 }
-_LOGGER = logging.getLogger(__name__)
 
 # Beam warns of every wheel that it stages; ours has nothing compiled in it.
 logging.getLogger("apache_beam.runners.portability.stager").setLevel(logging.ERROR)
@@ -313,15 +286,6 @@ class DataflowRunner(EngineRunner):
         submitted = _DataflowJob(self._api, str(result.job_id()), submission)
         submission.on_submitted(submitted.submitted)
         return submitted
-
-    def finish(self, job: SubmittedJob, submission: Submission) -> None:
-        try:
-            submission.on_finished(job, self._api.billed_resources(job.id))
-        except RunnerError as error:  # they are only shown
-            _LOGGER.debug("%s: no billed resources: %s", job.id, error)
-        if job.attached and (state := self._api.state(job.id)) not in SUCCESS_STATES:
-            reason = _DataflowJob(self._api, job.id, submission).failure_reason(state)
-            submission.log(f"{job.name}: job of an earlier run failed: {reason}")
 
 
 class _DataflowJob(EngineJob):

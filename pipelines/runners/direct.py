@@ -1,4 +1,4 @@
-"""Runners of this machine, by Beam's `FnApiRunner` in this process."""
+"""Runner of this machine, by Beam's `FnApiRunner` in this process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ class LocalRunner(Runner):
 
     name = "local"
     is_local = True
-    max_elements = 1
 
     def __init__(self, execution: ExecutionConfig) -> None:
         self.flags = execution.beam_options
@@ -39,17 +38,3 @@ class LocalRunner(Runner):
         except Exception as error:
             text = f"{job}: {root_cause(str(error)) or repr(error)}"
             raise (find_bertloom_error(error) or RunnerError(text)) from error
-
-
-class ThreadsRunner(LocalRunner):
-    """This machine, worker threads in one process: slower than processes, for comparison."""
-
-    name = "threads"
-    max_elements = Runner.max_elements
-
-    def __init__(self, execution: ExecutionConfig) -> None:
-        self.flags = (
-            "--direct_running_mode=multi_threading",
-            f"--direct_num_workers={execution.workers}",
-            *execution.beam_options,
-        )

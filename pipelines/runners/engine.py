@@ -1,8 +1,8 @@
 """Base of the runners whose jobs run on an engine elsewhere and may outlive the run.
 
-    a job of the same name is running  ->  attach: wait for its end
-    otherwise                          ->  submit, follow
-    the run is stopped                 ->  cancel, or leave it running (`detach`)
+    a job of the same name is running  ->  cancel it, wait for its end
+    submit the job, follow it
+    the run is stopped                 ->  cancel it
 
 A subclass finds, submits, polls and cancels the jobs of one engine.
 """
@@ -15,7 +15,6 @@ import logging
 import time
 import urllib.parse
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any, Protocol
 
 from pipelines.runners.job_context import Submission, SubmittedJob, current_submission
@@ -107,21 +106,16 @@ class EngineRunner(Runner, Protocol):
     def submit(self, job: str, build: BuildPipeline, *, flags: list[str]) -> EngineJob:
         """Submit a job. See `Runner.run`."""
 
-    def finish(self, job: SubmittedJob, submission: Submission) -> None:
-        """Report what an engine knows about a job that has ended. Default: nothing."""
-        del job, submission
-
     # Jobs
 
-    def attach(self, job: str) -> None:
+    def cancel_earlier_jobs(self, job: str) -> None:
         submission = current_submission(job)
-        attached = [replace(found, attached=True) for found in self.find_jobs(submission.name)]
-        for found in attached:
-            submission.on_submitted(found)
-        with self._cancelled_when_stopped(submission):
-            self.wait_until_over(submission)
-        for found in attached:
-            self.finish(found, submission)
+        if not (earlier_jobs := self.find_jobs(submission.name)):
+            return
+        for earlier in earlier_jobs:
+            submission.log(f"{earlier.name}: canceling job {earlier.id}, left by an earlier run")
+            self.cancel(earlier.id)
+        self.wait_until_over(submission)
 
     def run(self, job: str, build: BuildPipeline, *, num_elements: int = 1) -> None:
         submission, state = current_submission(job), ""
@@ -138,7 +132,6 @@ class EngineRunner(Runner, Protocol):
                     return state in _TERMINAL_STATES
 
                 self._wait_until(has_ended, submission)
-                self.finish(submitted.submitted, submission)
                 if state not in SUCCESS_STATES:
                     raise RunnerError(f"{job}: {submitted.failure_reason(state)}")
 
@@ -172,7 +165,7 @@ class EngineRunner(Runner, Protocol):
     def _cancelled_when_stopped(
         self, submission: Submission
     ) -> Iterator[list[Callable[[], object]]]:
-        """Cancel jobs if a signal or a stopped run ends the block, or leave them (`detach`).
+        """Cancel jobs if a signal or a stopped run ends the block.
 
         Yields:
             Functions that cancel jobs, to which the block can add others.
@@ -182,12 +175,7 @@ class EngineRunner(Runner, Protocol):
         try:
             yield cancels
         except BaseException as error:
-            is_stopped = submission.stop_event.is_set() or not isinstance(error, Exception)
-            if is_stopped and submission.detach:
-                submission.log(
-                    f"{submission.name}: detached, still running on {self.name}; rerun to attach"
-                )
-            elif is_stopped:
+            if submission.stop_event.is_set() or not isinstance(error, Exception):
                 for cancel in cancels:
                     try:
                         cancel()

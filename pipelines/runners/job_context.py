@@ -14,7 +14,7 @@ import logging
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TextIO, cast
 
@@ -39,9 +39,6 @@ class SubmittedJob:
     url: str = ""
     """URL of its page; "" if it has none."""
 
-    attached: bool = False
-    """True if an earlier run submitted it."""
-
 
 @dataclass(frozen=True)
 class Submission:
@@ -51,10 +48,7 @@ class Submission:
     """Name of the job, equal for equal work in the same store."""
 
     on_submitted: Callable[[SubmittedJob], None] = lambda _: None
-    """Called when the engine has accepted the job, or has it already."""
-
-    on_finished: Callable[[SubmittedJob, Mapping[str, float]], None] = lambda *_: None
-    """Called at its end with its billed resources, by name and unit, if the engine reports them."""
+    """Called when the engine has accepted the job."""
 
     log: Callable[[str], None] = lambda _: None
     """Logs a message for the user."""
@@ -64,9 +58,6 @@ class Submission:
 
     stop_event: threading.Event = field(default_factory=threading.Event)
     """Set when the run was asked to stop."""
-
-    detach: bool = False
-    """True: leave the job running on its engine when the run stops."""
 
     def sleep(self, seconds: float) -> None:
         """Wait.
@@ -163,38 +154,19 @@ def _facts(error: Exception, item: Any) -> dict[str, Any]:
     return {**serialize_error(error), "item": getattr(item, "name", f"item {item.number}")}
 
 
-_CAUSE = re.compile(r"^\s*Caused by: (.*)$", re.MULTILINE)
-_CLASS = re.compile(r"^(?:[a-z_][\w$]*\.)+([A-Z][\w$]*)(?:: |$)")
-_TRACEBACK = "Traceback (most recent call last):"
-_OURS = "schemas.errors."
 _MAX_CAUSE = 600  # characters
 
 
 def root_cause(text: str) -> str:
-    """Return the innermost cause of a Java stack trace, or of a Python traceback in it.
+    """Return the last line of a stack trace that is no frame; "" without such a line.
+
+    Java and Python both print the innermost cause last.
 
     >>> root_cause("a.b.JobException: failed\\n\\tat a.b.C(D.java:1)\\nCaused by: a.b.E: no disk")
-    'no disk (E)'
+    'a.b.E: no disk'
     """
-    lines = text.strip().splitlines()
-    if own := [line.strip() for line in lines if line.strip().startswith(_OURS)]:
-        return own[-1].removeprefix(_OURS)
-    _, _, python = text.rpartition(_TRACEBACK)
-    if python != text:
-        errors = (line for line in python.splitlines() if line and not line[0].isspace())
-        return next(errors, "")[:_MAX_CAUSE]
-    causes = map(_without_classes, [*reversed(_CAUSE.findall(text)), *lines[:1]])
-    return next((cause for cause in causes if cause not in ("", "]", "null", "None")), "")
-
-
-def _without_classes(cause: str) -> str:
-    """Return `text (E)` for `a.b.C: d.E: text`, which names its cause again."""
-    rest, name = cause.strip(), ""
-    while match := _CLASS.match(rest):
-        rest, name = rest[match.end() :].strip(), match[1]
-    if not name or rest in ("", "null"):
-        return name or rest[:_MAX_CAUSE]
-    return f"{rest[:_MAX_CAUSE]} ({name})"
+    lines = [line for line in text.splitlines() if line[:1].isalpha()]
+    return lines[-1].removeprefix("Caused by: ")[:_MAX_CAUSE] if lines else ""
 
 
 def find_bertloom_error(error: BaseException | None) -> BertloomError | None:

@@ -130,9 +130,8 @@ class ServiceJob(EngineJob):
 
     def failure_reason(self, state: str) -> str:
         self._reader.join(_CALL_SECONDS)
-        causes = [cause for text in reversed(self._errors) if (cause := root_cause(text))]
-        own = causes[0] if causes else self._runner.server_log_cause()
-        return own or f"the engine ended it in state {state}"
+        cause = root_cause("\n".join(self._errors)) or self._runner.server_log_cause()
+        return cause or f"the engine ended it in state {state}"
 
     def _read_messages(self) -> None:
         # The stream breaks off where the job service does, which polling notices as well.

@@ -199,11 +199,6 @@ class PortableRunner(EngineRunner):
 
     def problems(self, urls: Sequence[str]) -> Iterator[BertloomError | None]:
         del urls
-        if self._execution.detach and self.is_embedded:
-            yield ConfigError(
-                f"detach: {self.master} runs inside the job server, which ends with the run, and "
-                "its jobs with it: leave detach out"
-            )
         program = worker_program()
         if any(program in flag for flag in self.flags) and not os.access(program, os.X_OK):
             yield ConfigError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pipelines.runners.dataflow import DataflowRunner
-from pipelines.runners.direct import LocalRunner, ThreadsRunner
+from pipelines.runners.direct import LocalRunner
 from pipelines.runners.flink import FlinkRunner
 from pipelines.runners.portable import PortableRunner
 from pipelines.runners.runner import Runner
@@ -15,7 +15,6 @@ from schemas.execution_configs import ExecutionConfig
 
 RUNNERS: dict[str, Callable[[ExecutionConfig], Runner]] = {
     "local": LocalRunner,
-    "threads": ThreadsRunner,
     "portable": PortableRunner,
     "dataflow": DataflowRunner,
     "flink": FlinkRunner,

@@ -29,9 +29,6 @@ class Runner(Protocol):
     workers: int = 1
     """Number of processes that this process gives work items to. 1: itself."""
 
-    max_elements: int = 4096
-    """Maximum number of elements in the graph of a job; more items share elements."""
-
     max_parallel_steps: int = 1
     """Number of steps whose jobs can run at a time."""
 
@@ -64,11 +61,14 @@ class Runner(Protocol):
         del urls
         return []
 
-    def attach(self, job: str) -> None:
-        """Wait for the end of a job that an earlier run submitted for the same step, if any.
+    def cancel_earlier_jobs(self, job: str) -> None:
+        """Cancel the jobs that earlier runs submitted for the same step, and wait for their end.
 
-        The items that it finished are restored by this run's job. Default: nothing, as jobs of
+        The job of this run restores the items that they finished. Default: nothing, as jobs of
         this process end with it.
+
+        Raises:
+            RunnerError: The engine does not answer, or the run was asked to stop.
         """
 
     def run(self, job: str, build: BuildPipeline, *, num_elements: int = 1) -> None:

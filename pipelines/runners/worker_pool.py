@@ -6,8 +6,8 @@ Here each request starts a process, regardless of its id, which ends as its engi
 channel that it takes work from; those that are left end with the pool.
 
 Beam's protocol for pools has no authentication. Every process that reaches the port can start
-workers, which run the code of the job that they connect to. So the pool only listens on the
-loopback interface, and does not run as root by default.
+workers, which run the code of the job that they connect to. Beam's own pool listens on all
+interfaces. This one only listens on the loopback interface, and does not run as root by default.
 """
 
 from __future__ import annotations

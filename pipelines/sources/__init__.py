@@ -6,7 +6,7 @@ A new kind needs a config with its `kind` in `schemas.corpus_configs`, a module 
 
 from __future__ import annotations
 
-from pipelines.io.splits import RawDocument, Source, SourceFile, Split
+from pipelines.io.splits import RawText, Source, SourceFile, Split
 from pipelines.sources import books, text, wikipedia
 
 SOURCES: dict[str, Source] = {
@@ -15,4 +15,4 @@ SOURCES: dict[str, Source] = {
     "text": text,
 }
 
-__all__ = ["SOURCES", "RawDocument", "Source", "SourceFile", "Split"]
+__all__ = ["SOURCES", "RawText", "Source", "SourceFile", "Split"]

@@ -32,7 +32,7 @@ from pipelines.counters import Count
 from pipelines.io.encodings import UTF8
 from pipelines.io.raw_files import describe_each, expand_paths, open_file
 from pipelines.io.splits import (
-    RawDocument,
+    RawText,
     SourceFile,
     Split,
     files_of_group,
@@ -100,8 +100,8 @@ def plan(config: BooksSource) -> list[Split]:
     return splits
 
 
-def read(split: Split, config: BooksSource, count: Count) -> Iterator[RawDocument]:
-    """Yield the documents of one split in order.
+def read(split: Split, config: BooksSource, count: Count) -> Iterator[tuple[str, RawText]]:
+    """Yield the texts of one split in order.
 
     Raises:
         CorruptInputError: The archive is truncated or damaged.
@@ -122,9 +122,6 @@ class _RawBook(NamedTuple):
     """One book of a file."""
 
     text: BookText
-    raw: str
-    """Its text in the file, with header and license."""
-
     document_id: str
     title: str
     """Title if the header has none."""
@@ -175,7 +172,6 @@ def _books(
             suffix = "" if number == 1 else f"#{number}"
             yield _RawBook(
                 text=text,
-                raw=extracted.text[text.start : text.end],
                 document_id=f"{config.name}:{name}{suffix}",
                 title=(extracted.title or PurePosixPath(stem_of(stem)).name) + suffix,
                 where=where + suffix,
@@ -217,7 +213,7 @@ def _byte_ranges(
     return list(zip([member.data_start, *ends[1:-1]], ends[1:], strict=True))
 
 
-def _document(book: _RawBook, count: Count) -> RawDocument | None:
+def _document(book: _RawBook, count: Count) -> tuple[str, RawText] | None:
     from pipelines.books.clean_book import clean_book  # lazy: `plan` does not need it
 
     count("books-in")
@@ -231,15 +227,14 @@ def _document(book: _RawBook, count: Count) -> RawDocument | None:
         count("books-dropped-no-prose", example=book.where)
         return None
     count("books-kept")
-    return RawDocument(
-        document_id=book.document_id,
+    text = RawText(
+        cleaned.paragraphs,
         title=book.text.title or book.title,
-        paragraphs=cleaned.paragraphs,
         byte_start=book.byte_start,
         byte_end=book.byte_end,
         file=book.file,
-        raw=book.raw,
     )
+    return book.document_id, text
 
 
 def _plan_loose(

@@ -38,7 +38,7 @@ from pipelines.io.raw_files import Observer, Observers, expand_paths
 from pipelines.io.splits import (
     MAX_SPLIT_BYTES,
     MIN_SPLIT_BYTES,
-    RawDocument,
+    RawText,
     SourceFile,
     Split,
     files_of_group,
@@ -149,8 +149,8 @@ def _observe_starts(form: str, config: TextSource, step: int) -> DocumentStarts:
     return SeparatedDocuments(step, needs_blank_line=is_separated)
 
 
-def read(split: Split, config: TextSource, count: Count) -> Iterator[RawDocument]:
-    """Yield the documents of one split in order.
+def read(split: Split, config: TextSource, count: Count) -> Iterator[tuple[str, RawText]]:
+    """Yield the texts of one split in order.
 
     Raises:
         CorruptInputError: A compressed or Parquet file is truncated or damaged.
@@ -246,8 +246,8 @@ def _parts(row: TextRow, config: TextSource, count: Count) -> Iterator[TextRow]:
 
 def _document(
     rows: list[TextRow], file: SourceFile, config: TextSource, count: Count
-) -> RawDocument | None:
-    """Return the document of some rows, None if all are dropped."""
+) -> tuple[str, RawText] | None:
+    """Return the id and the text of the document of some rows, None if all are dropped."""
     documents = [
         document
         for row in rows
@@ -256,18 +256,17 @@ def _document(
     if not documents:
         return None
     count("rows-kept", len(documents))
+    document_id, first = documents[0]
     if len(documents) == 1:
         return documents[0]
-    return documents[0]._replace(
-        paragraphs=[text for document in documents for text in document.paragraphs],
-        byte_end=documents[-1].byte_end,
-        raw="\n".join(document.raw for document in documents),
-    )
+    _, last = documents[-1]
+    paragraphs = [paragraph for _, text in documents for paragraph in text.paragraphs]
+    return document_id, first._replace(paragraphs=paragraphs, byte_end=last.byte_end)
 
 
 def _document_of_row(
     row: TextRow, file: SourceFile, config: TextSource, count: Count
-) -> RawDocument | None:
+) -> tuple[str, RawText] | None:
     count("rows-in")
     where = row.describe_place(file)
     text = row.text
@@ -293,14 +292,12 @@ def _document_of_row(
     if any(map(_has_surrogate, (identifier, title, *paragraphs))):
         count("rows-dropped-lone-surrogate", example=where)
         return None
-    return RawDocument(
-        f"{config.name}:{identifier}",
-        title,
+    return f"{config.name}:{identifier}", RawText(
         paragraphs,
-        row.byte_start,
-        row.byte_end,
+        title=title,
         file=file.sha256,
-        raw=text,
+        byte_start=row.byte_start,
+        byte_end=row.byte_end,
     )
 
 

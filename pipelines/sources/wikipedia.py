@@ -30,7 +30,7 @@ from pipelines.io.checksums import is_checksum_list, published_checksums, verify
 from pipelines.io.compression import Chunk, Compression, Damage, compression_of, decompressed
 from pipelines.io.file_systems import SMALL_READ_AHEAD
 from pipelines.io.raw_files import expand_paths, file_size, open_file, parallel_map
-from pipelines.io.splits import RawDocument, SourceFile, Split, split_bytes
+from pipelines.io.splits import RawText, SourceFile, Split, split_bytes
 from pipelines.mediawiki.dumps import (
     Encoding,
     Header,
@@ -120,8 +120,8 @@ def plan(config: WikipediaSource) -> list[Split]:
     return [split for splits in planned for split in splits]
 
 
-def read(split: Split, config: WikipediaSource, count: Count) -> Iterator[RawDocument]:
-    """Yield the documents of the pages that begin in the split, in order.
+def read(split: Split, config: WikipediaSource, count: Count) -> Iterator[tuple[str, RawText]]:
+    """Yield the texts of the pages that begin in the split, in order.
 
     Raises:
         CorruptInputError: The file is truncated or damaged, and `on_corrupt` is "fail" or the bytes
@@ -157,9 +157,7 @@ def read(split: Split, config: WikipediaSource, count: Count) -> Iterator[RawDoc
         reason = drop_reason(item, namespaces=config.namespaces, names=detail.namespaces)
         document = None
         if not reason:
-            document = clean_page(
-                item, markup, source=split.source, holes=holes, dropped=dropped, site=detail.site
-            )
+            document = clean_page(item, markup, source=split.source, holes=holes, dropped=dropped)
         count_holes(holes, count)
         count_dropped(dropped, count)
         if document is None:

@@ -81,9 +81,8 @@ def test_golden_rows_without_held_out_documents(
     [
         (True, ExecutionConfig()),
         (False, ExecutionConfig(workers=2)),
-        (False, ExecutionConfig(runner="threads", workers=2)),
     ],
-    ids=["other order of inputs", "processes", "threads"],
+    ids=["other order of inputs", "processes"],
 )
 def test_bytes_do_not_depend_on_order_or_runner(
     sample: SampleFiles,

@@ -10,7 +10,7 @@ import pytest
 from support.finetuning_builder import write_checkpoint
 from support.task_file_builder import ROWS, write_task_file
 
-from flows.cli.predict import answer_lines, read_questions
+from flows.cli.models import answer_lines, read_questions
 from flows.lineage.resolve import resolve
 from flows.model_loading import open_predictors
 from flows.running import run_recipe

@@ -13,7 +13,7 @@ from support.full_recipe import whole_recipe
 from support.recipe_runs import published, run_recipe_file
 
 from benchmarks.object_store import Proxy, S3Server, environment
-from flows.cli.doctor import check_store
+from flows.cli.store import check_store
 from flows.sample import write_sample
 from flows.store.artifacts import ArtifactStore
 from pipelines.io.file_systems import file_system

@@ -44,9 +44,9 @@ def test_recipe_as_parameter_is_not_expanded_again(name: str, tmp_path: Path) ->
 @pytest.mark.parametrize(
     "execution",
     [
-        {"runner": "threads", "workers": 2},
-        {"max_parallel_steps": 3, "detach": True},
-        {"runner": None, "workers": None, "detach": None},
+        {"runner": "portable", "workers": 2},
+        {"max_parallel_steps": 3, "shared_filesystem": True},
+        {"runner": None, "workers": None, "shared_filesystem": None},
     ],
 )
 @pytest.mark.parametrize("folder", ["plain", "with $HOME and ${NAME}"])

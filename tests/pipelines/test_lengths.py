@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pytest
 
@@ -21,7 +23,11 @@ def test_merged_histograms_equal_the_histogram_of_all_lengths() -> None:
     summary = merged.summary()
     assert (summary["records"], summary["longest"]) == (1000, lengths.max())
     assert summary["mean"] == pytest.approx(lengths.mean())
-    assert summary["median"] == pytest.approx(np.median(lengths), rel=0.04)
+    for name, percent in (("median", 50), ("percentile_90", 90), ("percentile_99_5", 99.5)):
+        assert summary[name] == np.percentile(lengths, percent, method="inverted_cdf")
+    assert {int(length): count for length, count in summary["counts"].items()} == Counter(
+        lengths.tolist()
+    )
 
 
 def test_histogram_of_nothing_has_no_records() -> None:

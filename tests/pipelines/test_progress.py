@@ -144,7 +144,7 @@ class WatchedWork:
             self._has_pace.touch()
 
 
-@pytest.mark.parametrize(("runner", "workers"), [("local", 1), ("local", 2), ("threads", 2)])
+@pytest.mark.parametrize(("runner", "workers"), [("local", 1), ("local", 2)])
 def test_progress_of_job_rises_to_all_items(
     tmp_path: Path, updates: Updates, runner: str, workers: int
 ) -> None:

@@ -73,8 +73,8 @@ def text_file(data: bytes, name: str, **options: Any) -> None:
     path = f"memory://growth/{name}"
     config = TextSource(name="s", paths=(path,), max_document_bytes=1024, **options)
     for split in text_source.plan(config):
-        for raw in text_source.read(split, config, Counters().count):
-            split_sentences(raw.paragraphs, "en", max_characters=1000)
+        for _, raw in text_source.read(split, config, Counters().count):
+            split_sentences(list(raw.paragraphs), "en", max_characters=1000)
 
 
 def long_line(text: str) -> None:

@@ -22,7 +22,8 @@ from typer.testing import CliRunner
 
 from flows.bert import stages
 from flows.cli import app as command
-from flows.cli import console, init, options, plan, run
+from flows.cli import console, options, run
+from flows.cli.recipes import init
 from flows.run import dependencies
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import read_run, run_ids
@@ -35,8 +36,7 @@ from schemas.recipe import Recipe
 def recipe(fakes: FakeStages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recipe:
     """Return a recipe of fake stages, which commands load by any name."""
     fake = fakes.recipe(str(tmp_path / "store"))
-    for module in (plan, run):
-        monkeypatch.setattr(module, "load_recipe", lambda *args, **kwargs: fake)
+    monkeypatch.setattr(run, "load_recipe", lambda *args, **kwargs: fake)
     return fake
 
 
@@ -46,7 +46,7 @@ def raise_when_loading(monkeypatch: pytest.MonkeyPatch, error: Exception) -> Non
     def load(*args: object, **kwargs: object) -> Recipe:
         raise error
 
-    monkeypatch.setattr(plan, "load_recipe", load)
+    monkeypatch.setattr(run, "load_recipe", load)
 
 
 @pytest.mark.parametrize(
@@ -304,18 +304,18 @@ def test_recipe_is_whole_or_missing_and_overwrites_nothing(
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", fail)
         with pytest.raises(OSError, match="No space left"):
-            init.init(recipe)
+            init(recipe)
     assert list(recipe.parent.iterdir()) == []
     recipe.symlink_to(tmp_path / "elsewhere.yaml")
     with pytest.raises(FileExistsError):
-        init.init(recipe)
+        init(recipe)
     assert recipe.is_symlink()
     recipe.unlink()
-    init.init(recipe)
+    init(recipe)
     assert recipe.read_text().endswith("\n")
     recipe.write_text("mine: yes\n")
     with pytest.raises(FileExistsError):
-        init.init(recipe)
+        init(recipe)
     assert recipe.read_text() == "mine: yes\n"
 
 
@@ -327,10 +327,10 @@ def test_recipe_is_written_to_a_disk_without_hard_links(
 
     monkeypatch.setattr(os, "link", refuse)
     recipe = tmp_path / "recipe.yaml"
-    init.init(recipe)
+    init(recipe)
     assert recipe.stat().st_size
     with pytest.raises(FileExistsError):
-        init.init(recipe)
+        init(recipe)
 
 
 def test_output_file_can_be_a_pipe(tmp_path: Path) -> None:

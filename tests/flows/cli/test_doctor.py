@@ -13,7 +13,7 @@ import pytest
 from support.cli_runner import Cli
 from support.store_builder import published
 
-from flows.cli.doctor import Finding, check_store, check_versions
+from flows.cli.store import Finding, check_store, check_versions
 from flows.store.artifacts import ArtifactStore
 from schemas.json_files import dump_json
 

@@ -11,7 +11,7 @@ from support.cli_runner import Cli
 from support.finetuning_builder import write_checkpoint
 
 from flows.cli.app import app
-from flows.cli.finetune import FIELD_OPTIONS
+from flows.cli.models import FIELD_OPTIONS
 from flows.recipes.errors import RecipeError
 from flows.recipes.loader import load_recipe
 from model.build_examples import check_files

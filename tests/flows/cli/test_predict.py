@@ -10,7 +10,7 @@ import pytest
 from support.cli_runner import Cli
 from support.finetuning_builder import write_tuned
 
-from flows.cli.predict import decode_lines
+from flows.cli.models import decode_lines
 from model.tasks import TASKS
 from model.tasks.examples import make_questions
 from schemas.errors import UsageError

@@ -26,7 +26,7 @@ from support.store_builder import write_run
 from flows.cli import tables
 from flows.cli.final_summary import MAX_MESSAGES, summary_parts
 from flows.cli.progress import StepPrinter
-from flows.cli.runs import runs
+from flows.cli.run import runs
 from flows.cli.tables import print_parts
 from flows.run.events import RunFinished, RunMessage, RunStarted, StepFailed, StepFinished
 from flows.run.plan import PlannedStep

@@ -181,12 +181,12 @@ def test_each_book_of_a_file_is_traced_to_its_own_text(
     shown = {}
     for split in books.plan(source):
         files = {file.sha256: file for file in files_of_group(split) or [split.file]}
-        for document in books.read(split, source, Counters().count):
+        for document_id, document in books.read(split, source, Counters().count):
             file = files[document.file or split.file.sha256]
             raw = RawInput(name=file.name, uri=file.uri, size_bytes=file.size, sha256=file.sha256)
             documents = SimpleNamespace(config={"sources": [{"name": "s", "kind": "books"}]})
-            row = {"source": "s", **document._asdict()}
-            shown[document.document_id] = read_raw(cast(Manifest, documents), raw, row).text
+            row = {**document._asdict(), "source": "s", "document_id": document_id}
+            shown[document_id] = read_raw(cast(Manifest, documents), raw, row).text
     stem = name.removesuffix(".txt")
     assert shown == {f"s:{stem}": texts[0], f"s:{stem}#2": texts[1], "s:b": "One book. It ends."}
 
@@ -284,6 +284,8 @@ def test_text_in_any_encoding_is_traced_to_its_place(
         name=name, uri=split.file.uri, size_bytes=split.file.size, sha256=split.file.sha256
     )
     documents = SimpleNamespace(config={"sources": [{"name": "t", "kind": "text"}]})
-    for row, paragraph in zip(text.read(split, source, Counters().count), written, strict=True):
-        found = read_raw(cast(Manifest, documents), raw, {"source": "t", **row._asdict()})
+    texts = text.read(split, source, Counters().count)
+    for (document_id, row), paragraph in zip(texts, written, strict=True):
+        document = {**row._asdict(), "source": "t", "document_id": document_id}
+        found = read_raw(cast(Manifest, documents), raw, document)
         assert found.text.startswith(paragraph)

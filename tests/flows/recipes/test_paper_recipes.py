@@ -186,4 +186,6 @@ def test_sample_full_compares_every_task_of_the_paper_with_scratch() -> None:
 
 def test_deployments_name_packaged_recipes() -> None:
     deployments = yaml.safe_load((ROOT / "prefect.yaml").read_text())["deployments"]
-    assert {item["parameters"]["recipe"] for item in deployments} <= {*packaged_recipes()}
+    parameters = (item["parameters"] for item in deployments)
+    names = {values.get("request", values)["recipe"] for values in parameters}
+    assert names <= {*packaged_recipes()}

@@ -87,12 +87,12 @@ def test_override_sets_nested_values(here: Path) -> None:
             "build_vocabulary.vocab_file=null",
         ],
         workers=3,
-        runner="threads",
+        runner="spark",
     )
     assert recipe.build_instances["v1.5"].masking.strategy == "span"
     assert not recipe.build_tokens.remove_duplicates
     assert recipe.build_documents.sources[0].language == "de"
-    assert (recipe.execution.runner, recipe.execution.workers) == ("threads", 3)
+    assert (recipe.execution.runner, recipe.execution.workers) == ("spark", 3)
 
 
 def test_variables_are_read_from_environment(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

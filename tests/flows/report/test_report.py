@@ -19,7 +19,7 @@ from support.lineage_builder import put
 from support.report_builder import Written
 
 from flows.report.page import report_page, write_report
-from flows.report.records import Texts, read_texts
+from flows.report.records import Dropped, read_dropped
 from flows.report.rendering import section
 from flows.report.result_charts import overview_figure
 from flows.report.results import read_tables
@@ -108,8 +108,8 @@ def test_page_has_all_sections_of_a_run(run: Run) -> None:
     page = Page(report_page(store, record))
     texts = page.sections
     assert list(texts) == [
-        "summary", "corpus", "documents", "instances", "dropped", "pretraining", "tasks",
-        "steps", "environment", "configuration",
+        "summary", "corpus", "rows", "dropped", "pretraining", "tasks", "steps", "environment",
+        "configuration",
     ]  # fmt: skip
     manifests = {step.label: store.read_manifest(step.manifest) for step in record.steps}
     for manifest in manifests.values():
@@ -182,8 +182,7 @@ def test_runs_without_tasks_start_with_their_corpus_or_curves(run: Run) -> None:
     tokens = Written(store, record).manifest("build-tokens").counters["tokens"]
     assert f"{tokens:,} tokens" in heading(text)
     assert list(page.sections) == [
-        "summary", "corpus", "documents", "instances", "dropped", "steps",
-        "environment", "configuration",
+        "summary", "corpus", "rows", "dropped", "steps", "environment", "configuration",
     ]  # fmt: skip
     assert not {"#pretraining", "#tasks"} & set(page.links)
     assert first_chart(text) == "Tokens per document"
@@ -234,23 +233,38 @@ def test_page_loads_nothing_and_links_have_targets(run: Run) -> None:
     assert len(text) < 400_000
 
 
-def test_texts_are_next_to_their_source_unless_omitted(run: Run) -> None:
-    text = report_page(*run)
-    sections = Page(text).sections
-    assert "{{Infobox" in sections["documents"]
-    assert "Project Gutenberg eBook" in sections["documents"]
-    assert "B is the next segment : row" in sections["instances"]
-    assert "B is random : row" in sections["instances"]
-    assert text.count('<ruby class="mask') >= 3
-    assert "pages: redirect" in sections["dropped"]
-    assert "#redirect [[" in sections["dropped"].lower()
+def test_report_links_to_rows_and_shows_dropped_records_unless_texts_are_omitted(run: Run) -> None:
     store, record = run
-    samples = read_texts(store, read_steps(store, record)).documents
+    text = report_page(store, record)
+    steps = read_steps(store, record)
+    rows = text[text.index('<section id="rows">') : text.index('<section id="dropped">')]
+    for built in steps.of_type("documents", "tokens", "instances"):
+        assert f'<a href="artifacts/{built.id}.html">{built.label}</a>' in rows
+    dropped = Page(text).sections["dropped"]
+    assert "pages: redirect" in dropped
+    assert "#redirect [[" in dropped.lower()
+    reasons = read_dropped(store, steps).reasons
+    excerpts = {example[2][:20] for reason in reasons for example in reason["examples"]} - {""}
+    assert excerpts
     quiet = record.model_copy(update={"recipe": {**record.recipe, "report_include_text": False}})
     for page in (report_page(store, quiet), report_page(store, record, text=False)):
         assert "report_include_text: false" in page
-        assert not any(item["title"] in page or item["sentences"][0] in page for item in samples)
-    assert samples[0]["title"] in text
+        assert not any(html.escape(excerpt) in page for excerpt in excerpts)
+
+
+def test_artifacts_record_no_copies_of_their_rows(run: Run) -> None:
+    store, record = run
+    built = read_steps(store, record).of_type("documents", "instances")
+    records = {
+        item.label.partition(".")[0]: [
+            entry.path for entry in item.manifest.files if entry.path.startswith("__records__/")
+        ]
+        for item in built
+    }
+    assert records == {
+        "build-documents": ["__records__/dropped.json"],
+        "build-instances": ["__records__/lengths.json"],
+    }
 
 
 def test_hostile_texts_of_steps_are_escaped(run: Run) -> None:
@@ -273,16 +287,18 @@ def test_hostile_texts_of_steps_are_escaped(run: Run) -> None:
     assert "<script" not in text
 
 
-def test_hostile_source_texts_are_escaped(run: Run) -> None:
+def test_hostile_texts_of_dropped_records_are_escaped(run: Run) -> None:
     store, record = run
-    samples = read_texts(store, read_steps(store, record)).documents
-    raw = f"{HOSTILE} \u202e\u05e9\u05dc\u05d5\u05dd"
-    texts = Texts(documents=[{**sample, "raw": raw, "title": HOSTILE} for sample in samples])
-    text = section("documents", texts=texts, corpus=None, shows_text=True)
-    page = Page(f'<section id="documents">{text}</section>')
+    steps = read_steps(store, record)
+    excerpt = f"{HOSTILE} \u202e\u05e9\u05dc\u05d5\u05dd"
+    reasons = [
+        {**reason, "examples": [[HOSTILE, "", excerpt]]}
+        for reason in read_dropped(store, steps).reasons
+    ]
+    text = section("dropped", dropped=Dropped(reasons), corpus=None, steps=steps)
+    page = Page(f'<section id="dropped">{text}</section>')
     assert not {"script", "img"} & set(page.tags)
-    assert text.count('<ol class="sentences" dir="auto"') >= 3
-    assert HOSTILE in page.sections["documents"]
+    assert page.sections["dropped"].count(HOSTILE) == 2 * len(reasons) > 0
     assert "\u202e" not in text  # it would reverse the rest of the line
     assert "\u05e9\u05dc\u05d5\u05dd" in text
 

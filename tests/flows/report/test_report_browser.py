@@ -22,7 +22,7 @@ _ARGUMENTS = ("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-back
 _CONTRAST = 4.5  # WCAG AA, for text of any size
 _TEXTS = (
     "h1, h2, h3, h4, dt, dd, th, td, small, .note, .pill, .label, nav a, footer a, figcaption, "
-    "pre, ruby, rt, .sentences li, .decoded span, figure svg text, .lineage text"
+    "pre, figure svg text, .lineage text"
 )
 _BRIGHTNESS = """
 ([...document.querySelectorAll(SELECTOR)].filter(e => e.getClientRects().length).map(e => {

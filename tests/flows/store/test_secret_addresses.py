@@ -134,7 +134,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
 def test_run_writes_and_prints_no_secret(runs: Runs, form: str) -> None:
     files = {path: path.read_bytes() for path in runs.folder.rglob("*") if path.is_file()}
     kinds = {path.name.rpartition(".")[2] for path in files}
-    assert {"json", "arrow", "md", "html"} <= kinds
+    assert {"json", "arrow", "html"} <= kinds
     assert any(f"notes:{form}.txt".encode() in data for data in files.values())
     assert [path for path, data in files.items() if secret_of(form).encode() in data] == []
     assert secret_of(form) not in runs.printed

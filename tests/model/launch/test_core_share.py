@@ -133,7 +133,7 @@ def test_predict_and_evaluate_commands_bound_spinning(tmp_path: Path) -> None:
     code = """
 import os
 from flows.model_loading import open_predictors
-from flows.cli.evaluate import answer_file
+from flows.cli.models import answer_file
 from model.tasks import find_task
 from schemas.errors import ConfigError
 for ask in (

@@ -176,7 +176,7 @@ def _error_of(error: Exception, folder: Path, **execution: Any) -> Exception:
     return raised.value
 
 
-@pytest.mark.parametrize(("runner", "workers"), [("local", 1), ("local", 2), ("threads", 2)])
+@pytest.mark.parametrize(("runner", "workers"), [("local", 1), ("local", 2)])
 def test_error_of_worker_keeps_type_attributes_and_notes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], runner: str, workers: int
 ) -> None:
@@ -303,7 +303,9 @@ def test_names_of_token_shards_are_not_in_the_graph(tmp_path: Path) -> None:
         vocab = InputFile("v", "vocab.txt", "vocabulary", 1, "0" * 64)
         work = BuildInstanceShard(config, shared, vocab, 1000, "s3://bucket/out")
         sizes.append(_graph_size(work, shared=shared))
-    assert sizes[0] == sizes[1] < 200_000
+    assert max(sizes) < 200_000
+    # Random names of steps compress differently; a name of each shard would take 40 kB and more.
+    assert abs(sizes[0] - sizes[1]) < 1_000
 
 
 class _Elsewhere(LocalRunner):

@@ -18,8 +18,11 @@ from support.document_builder import Written, write_documents
 from pipelines.build_instances import build_instances
 from pipelines.build_tokens import build_tokens
 from pipelines.build_vocabulary import build_vocabulary
+from pipelines.documents import near_duplicates
+from pipelines.documents.bucket_tables import bucket_tables
 from pipelines.documents.exclusions import EXCLUSIONS_FILE, shard_items
-from pipelines.documents.sketches import FOUND, Bands, band_keys
+from pipelines.documents.near_duplicates import NEAR_PAIRS, find_near_duplicates_in_bucket
+from pipelines.documents.sketches import FOUND, Bands, SketchShard, band_keys
 from pipelines.documents.word_hashes import WordHasher, ngram_sets
 from pipelines.find_near_duplicates import find_near_duplicates
 from pipelines.io.shards import open_shard
@@ -221,6 +224,57 @@ def test_work_on_one_huge_group_grows_with_it(tmp_path: Path, rate: float) -> No
         made = find(given, tmp_path / f"near-{amount}", threshold=0.85)
         compared.append(made.counters["pairs-compared"])
     assert compared[1] < 2.6 * compared[0]
+
+
+@pytest.mark.parametrize("repeats", [1, 18])
+def test_launcher_work_is_linear_in_buckets(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, repeats: int
+) -> None:
+    """Count the rows of all copies that the launching process makes."""
+    monkeypatch.setattr(near_duplicates, "_HELD", 100)
+    copied: list[int] = []
+    concat_tables = pa.concat_tables
+    monkeypatch.setattr(
+        near_duplicates.pa,
+        "concat_tables",
+        lambda tables: copied.append(sum(map(len, tables))) or concat_tables(tables),
+    )
+    rows = []
+    for buckets in (200, 400, 800):
+        copied.clear()
+        tables = [
+            near_pairs_table(np.arange(20) + number // repeats * 20) for number in range(buckets)
+        ]
+        pairs = near_duplicates._distinct_pairs(tables)
+        assert sorted(pairs["later"].to_pylist()) == list(
+            range(1, 20 * (-(-buckets // repeats)) + 1)
+        )
+        rows.append(sum(copied))
+    assert rows[1] <= 2.6 * rows[0]
+    assert rows[2] <= 2.6 * rows[1]
+
+
+def near_pairs_table(first: np.ndarray) -> pa.Table:
+    none = np.zeros(len(first), np.int64)
+    return pa.table([first + 1, first, none, none], schema=near_duplicates.NEAR_PAIRS)
+
+
+def test_group_of_equal_documents_gives_one_pair_per_document(tmp_path: Path) -> None:
+    text = document(random.Random(12), 40)
+    for amount in (100, 200):
+        texts = [f"{text} {'.' * number}" for number in range(amount)]
+        documents = [Written(f"d{number}", one) for number, one in enumerate(texts)]
+        folder = tmp_path / str(amount)
+        shards = shard_items(write_documents(documents, folder / "d"), remove_duplicates=True)
+        work = SketchShard(NearDuplicatesConfig(), str(folder))
+        work.setup()
+        (blob, *_) = work.process(shards[0]).blobs
+        report = find_near_duplicates_in_bucket(
+            blob.bucket, [blob.data], output=str(folder), threshold=0.8
+        )
+        (pairs,) = bucket_tables([report], NEAR_PAIRS, output=str(folder))
+        assert report.counters["pairs-compared"] == pairs.num_rows == amount - 1
+        assert set(pairs["first"].to_pylist()) == {0}
 
 
 def test_what_is_left_out_is_no_random_b_of_its_copy(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import random
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import py7zr
@@ -20,12 +21,12 @@ from schemas.errors import CorruptInputError, InputError
 DUMP = dump([page(number) for number in range(50)])
 
 
-def read(path: Path) -> list[tuple[str, list[str]]]:
+def read(path: Path) -> list[tuple[str, Sequence[str]]]:
     config = WikipediaSource(name="w", paths=(str(path),))
     return [
-        (raw.document_id, raw.paragraphs)
+        (document_id, text.paragraphs)
         for split in wikipedia.plan(config)
-        for raw in wikipedia.read(split, config, Counters().count)
+        for document_id, text in wikipedia.read(split, config, Counters().count)
     ]
 
 

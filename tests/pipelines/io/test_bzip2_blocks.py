@@ -26,7 +26,7 @@ from pipelines.io.bzip2_blocks import (
 )
 from pipelines.io.compression import Damage, whole_blocks
 from pipelines.io.raw_files import describe_file
-from pipelines.io.splits import RawDocument
+from pipelines.io.splits import RawText
 from pipelines.sources.wikipedia import plan, read
 from schemas.corpus_configs import DocumentsConfig, WikipediaSource
 from schemas.errors import CorruptInputError
@@ -114,8 +114,8 @@ def source(path: Path, **said: Any) -> WikipediaSource:
     return WikipediaSource(name="wiki", paths=(str(path),), **said)
 
 
-def documents_of(config: WikipediaSource) -> tuple[list[RawDocument], Counters]:
-    counters, documents = Counters(), list[RawDocument]()
+def documents_of(config: WikipediaSource) -> tuple[list[tuple[str, RawText]], Counters]:
+    counters, documents = Counters(), list[tuple[str, RawText]]()
     for split in plan(config):
         documents += read(split, config, counters.count)
     check_balance(counters, "pages", where="test")
@@ -149,7 +149,8 @@ def test_documents_do_not_depend_on_the_number_of_splits(
     whole, counted = documents_of(source(path, target_split_bytes=1 << 30))
     texts, _ = documents_of(source(plain))
     size = path.stat().st_size
-    assert [document._replace(byte_start=0, byte_end=size) for document in texts] == whole
+    expected = [(name, text._replace(byte_start=0, byte_end=size)) for name, text in texts]
+    assert expected == whole
     numbers = set()
     for target_split_bytes in (1 << 10, 4096, size // 3, size - 1):
         config = source(path, target_split_bytes=max(1 << 10, target_split_bytes))
@@ -162,7 +163,7 @@ def test_blocks_of_bzip2_itself(tmp_path: Path) -> None:
     path = tmp_path / "x.xml.bz2"
     path.write_bytes(bz2.compress(dump([page(n, words(n, 3000)) for n in range(1, 41)]), 1))
     whole, counted = documents_of(source(path))
-    assert [document.page_id for document in whole] == list(range(1, 41))
+    assert [document.page_id for _, document in whole] == list(range(1, 41))
     assert len(plan(source(path, target_split_bytes=40_000))) > 3
     assert documents_of(source(path, target_split_bytes=40_000)) == (whole, counted)
 
@@ -211,8 +212,8 @@ def test_flipped_bit_loses_the_pages_of_its_block(
         with pytest.raises(CorruptInputError):
             documents_of(source(path, on_corrupt=KEEP, target_split_bytes=target_split_bytes))
         return
-    known = {document.page_id: document for document in right}
-    assert all(known[document.page_id] == document for document in whole)
+    known = dict(right)
+    assert all(known[document_id] == document for document_id, document in whole)
     # Two blocks of 3,000 bytes, if the mark between them is damaged; no page has less than 500.
     assert len(right) - len(whole) <= 14
     cut_up, counts = documents_of(

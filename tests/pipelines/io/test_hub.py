@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,12 +63,12 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     Hub.clear_instance_cache()
 
 
-def read(*paths: str) -> list[list[str]]:
+def read(*paths: str) -> list[Sequence[str]]:
     config = TextSource(name="bc", paths=paths, rows_per_document=10)
     return [
-        raw.paragraphs
+        document.paragraphs
         for split in text.plan(config)
-        for raw in text.read(split, config, Counters().count)
+        for _, document in text.read(split, config, Counters().count)
     ]
 
 

@@ -322,5 +322,5 @@ def test_language_of_the_recipe_wins_over_that_of_the_header(
     (tmp_path / "x.xml").write_bytes(dump([page(1, text)], language=declared))
     config = WikipediaSource(name="w", paths=(f"{tmp_path}/x.xml",), language=language)
     (split,) = wikipedia.plan(config)
-    (document,) = wikipedia.read(split, config, Counts().count)
+    ((_, document),) = wikipedia.read(split, config, Counts().count)
     assert document.paragraphs == ["Un 12 km ici."]

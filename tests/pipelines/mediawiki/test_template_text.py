@@ -120,7 +120,7 @@ def test_current_date_is_that_of_revision_in_dump(tmp_path: Path) -> None:
     (tmp_path / "x.xml").write_bytes(dump([page(1, wikitext)], language="en"))
     config = WikipediaSource(name="w", paths=(f"{tmp_path}/x.xml",))
     (split,) = wikipedia.plan(config)
-    (document,) = wikipedia.read(split, config, Counts().count)
+    ((_, document),) = wikipedia.read(split, config, Counts().count)
     assert document.timestamp
     assert document.paragraphs == [f"It is {document.timestamp[:4]} now."]
 

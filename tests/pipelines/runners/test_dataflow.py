@@ -1,12 +1,11 @@
-"""A job on Dataflow, against a stand-in of its API: every field, following, attaching, the end.
+"""A job on Dataflow, against a stand-in of its API: every field, following, cancelling, the end.
 
 Skips where Google's client is not installed: `pip install 'bertloom[dataflow]'`.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +30,11 @@ pytestmark = pytest.mark.network
 
 NAME = job_name("english", "build-documents", key="0123456789abcdef" * 4)
 STORE = "gs://bucket/store"
-TRACEBACK = """Error received from SDK harness for instruction 4: \
+CAUSE = "schemas.errors.InputError: gs://bucket/a.bz2: cut"
+TRACEBACK = f"""Error received from SDK harness for instruction 4: \
 Traceback (most recent call last):
   File "sdk_worker.py", line 1, in process
-schemas.errors.InputError: gs://bucket/a.bz2: cut at byte 7 [while running 'DoWork']
+{CAUSE} at byte 7 [while running 'DoWork']
 """
 
 
@@ -63,17 +63,14 @@ def execution(server: FakeDataflow, *options: str, **fields: Any) -> ExecutionCo
 class Heard(Submission):
     """Submission that records its messages."""
 
-    def __init__(self, *, detach: bool = False) -> None:
+    def __init__(self) -> None:
         self.jobs: list[SubmittedJob] = []
-        self.took: list[Mapping[str, float]] = []
         self.lines: list[str] = []
         super().__init__(
             NAME,
             on_submitted=self.jobs.append,
-            on_finished=lambda _, took: self.took.append(took),
             log=self.lines.append,
             urls=(STORE, "gs://bucket/dump.bz2"),
-            detach=detach,
         )
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -202,26 +199,19 @@ def test_preflight_reports_refusal_missing_package_and_credentials(
 # Following
 
 
-def test_job_is_reported_with_its_page_and_billed_resources(server: FakeDataflow) -> None:
-    def run(job: str) -> None:
-        service = "dataflow/v1b3"
-        server.count(job, "TotalVcpuTime", 7200, origin=service)
-        server.count(job, "TotalVcpuTime", 9999, origin=service, tentative="true")
-        server.count(job, "TotalMemoryUsage", 512.5, origin=service)
-        server.finish(job)
-
-    server.begin = run
+def test_job_is_reported_with_its_page(server: FakeDataflow) -> None:
+    server.begin = server.finish
     heard = submit(execution(server))
     (identity,) = server.jobs
     page = f"https://console.cloud.google.com/dataflow/jobs/europe-west1/{identity}"
     assert heard.jobs == [SubmittedJob(NAME, "dataflow", identity, f"{page}?project=project-1")]
-    assert heard.took == [{"vcpu-seconds": 7200, "memory-mb-seconds": 512.5}]
 
 
 @pytest.mark.parametrize(
     ("texts", "said"),
     [
-        (["Workflow failed. Causes: S01 failed.", TRACEBACK], "InputError: gs://bucket/a.bz2: cut"),
+        ([TRACEBACK, "Workflow failed. Causes: S01 failed."], CAUSE),
+        (["Workflow failed. Causes: S01 failed.", TRACEBACK], CAUSE),
         (["Workflow failed. Causes: quota"], "Workflow failed. Causes: quota"),
     ],
 )
@@ -252,7 +242,7 @@ def test_error_of_refused_job_has_the_reason(
         submit(execution(server))
 
 
-# Stopping and attaching
+# Cancelling
 
 
 def test_stopped_run_cancels_its_job(server: FakeDataflow) -> None:
@@ -264,25 +254,19 @@ def test_stopped_run_cancels_its_job(server: FakeDataflow) -> None:
     assert job["currentState"] == "JOB_STATE_CANCELLED"
 
 
-def test_rerun_waits_for_a_detached_job(server: FakeDataflow) -> None:
-    first = Heard(detach=True)
-    server.begin = lambda _: first.stop_event.set()
-    with pytest.raises(RunnerError):
-        submit(execution(server), first)
-    ((identity, job),) = server.jobs.items()
+def test_run_cancels_the_job_of_a_killed_run(server: FakeDataflow) -> None:
+    def die(_: str) -> None:
+        raise MemoryError
+
+    killed = Heard()
+    killed.on_submitted = die
+    with pytest.raises(MemoryError):
+        submit(execution(server), killed)
+    (job,) = server.jobs.values()
     assert job["currentState"] == "JOB_STATE_RUNNING"
-    assert first.lines
-    second = Heard()
-    ends = threading.Timer(0.2, server.finish, [identity])
-
-    def attached(job: SubmittedJob) -> None:
-        second.jobs.append(job)
-        ends.start()
-
-    second.on_submitted = attached
-    with submission_scope(second):
-        get_runner(execution(server)).attach("build-documents")
-    assert [(job.id, job.attached) for job in second.jobs] == [(identity, True)]
+    with submission_scope(Heard()):
+        get_runner(execution(server)).cancel_earlier_jobs("build-documents")
+    assert job["currentState"] == "JOB_STATE_CANCELLED"
     assert len(server.jobs) == 1
 
 

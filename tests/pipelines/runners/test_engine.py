@@ -1,4 +1,4 @@
-"""Jobs of engines: names, following, attaching, cancelling, slots, causes of failures. No Java."""
+"""Jobs of engines: names, following, cancelling, slots, causes of failures. No Java."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -44,6 +45,7 @@ Caused by: java.lang.RuntimeException: java.util.concurrent.ExecutionException: 
 java.lang.IllegalStateException: Process died with exit code 1
 \tat org.apache.beam.vendor.guava.Throwables.propagate(Throwables.java:231)
 """
+_JAVA = "java.lang.RuntimeException: java.util.concurrent.ExecutionException: java.lang."
 _PYTHON = """\
 java.lang.RuntimeException: Error received from SDK harness for instruction 4: \
 Traceback (most recent call last):
@@ -59,14 +61,15 @@ _OURS = f"{_PYTHON}schemas.errors.InputError: a.bz2: cut at byte 7\n\n\tat a.B.c
 @pytest.mark.parametrize(
     ("text", "cause"),
     [
-        (_CHAIN, "Process died with exit code 1 (IllegalStateException)"),
+        (_CHAIN, f"{_JAVA}IllegalStateException: Process died with exit code 1"),
         (_PYTHON, "ValueError: no such thing [while running 'DoWork']"),
-        (_OURS, "InputError: a.bz2: cut at byte 7"),
-        ("java.lang.NullPointerException\n\tat a.B.c(B.java:1)\n]", "NullPointerException"),
-        ("None", ""),
+        (_OURS, "schemas.errors.InputError: a.bz2: cut at byte 7"),
+        (f"{_OURS}\nCaused by: {_PYTHON}", "ValueError: no such thing [while running 'DoWork']"),
+        ("a.NullPointerException\n\tat a.B.c(B.java:1)\n]", "a.NullPointerException"),
+        ("", ""),
     ],
 )
-def test_root_cause_is_one_sentence(text: str, cause: str) -> None:
+def test_root_cause_is_last_line_without_frame(text: str, cause: str) -> None:
     assert root_cause(text) == cause
 
 
@@ -91,6 +94,9 @@ class FakeFlink(LocalServer):
         self.tasks: dict[str, int] | None = {"RUNNING": 2}
         """Number of tasks of job 7 by state; None: the cluster does not know the job."""
 
+        self.canceled_state = "CANCELED"
+        """State of job 7 after a request to cancel it."""
+
         self.is_silent = False
         self.requests: list[str] = []
         super().__init__(_FlinkHandler, flink=self)
@@ -105,7 +111,7 @@ class FakeFlink(LocalServer):
             "/jobs/7": job if self.tasks is not None else None,
         }
         if path == "/jobs/7?mode=cancel":
-            self.jobs[0]["state"] = "CANCELED"
+            self.jobs[0]["state"] = self.canceled_state
             return {}
         return pages.get(path)
 
@@ -139,30 +145,35 @@ def _runner(cluster: FakeFlink, **fields: Any) -> FlinkRunner:
     return runner
 
 
-def test_run_waits_for_the_job_of_an_earlier_run(cluster: FakeFlink) -> None:
-    reported: list[SubmittedJob] = []
-
-    def finish(job: SubmittedJob) -> None:
-        reported.append(job)
-        cluster.jobs[0]["state"] = "FINISHED"
-
-    cluster.jobs.append({"jid": "1", "name": "mine", "state": "FINISHED"})
-    for name in ("mine", "another"):
-        with submission_scope(Submission(name, on_submitted=finish)):
-            _runner(cluster).attach("build-documents")
-    page = f"{cluster.url}/#/job/7/overview"
-    assert reported == [SubmittedJob("mine", "flink", "7", page, attached=True)]
+_CANCEL = "PATCH /jobs/7?mode=cancel"
 
 
-@pytest.mark.parametrize("detach", [False, True])
-def test_stopped_run_cancels_its_job_or_leaves_it_running(cluster: FakeFlink, detach: bool) -> None:
+@pytest.mark.parametrize(
+    ("name", "state", "is_canceled"),
+    [
+        ("mine", "RUNNING", True),
+        ("mine", "RESTARTING", True),
+        ("mine", "FINISHED", False),
+        ("another", "RUNNING", False),
+    ],
+)
+def test_run_cancels_unfinished_job_of_earlier_run(
+    cluster: FakeFlink, name: str, state: str, is_canceled: bool
+) -> None:
     lines: list[str] = []
-    stopped = Submission("mine", log=lines.append, detach=detach)
-    stopped.stop_event.set()
-    with submission_scope(stopped), pytest.raises(RunnerError, match="the run was stopped"):
-        _runner(cluster).attach("build-documents")
-    assert ("PATCH /jobs/7?mode=cancel" in cluster.requests) != detach
-    assert bool(lines) == detach
+    cluster.jobs[0]["state"] = state
+    with submission_scope(Submission(name, log=lines.append)):
+        _runner(cluster).cancel_earlier_jobs("build-documents")
+    assert (_CANCEL in cluster.requests) == is_canceled
+    assert bool(lines) == is_canceled
+
+
+def test_run_waits_for_end_of_canceled_job(cluster: FakeFlink) -> None:
+    cluster.canceled_state = "CANCELING"
+    submission = _NeverWaits()
+    with submission_scope(submission), pytest.raises(TimeoutError):
+        _runner(cluster).cancel_earlier_jobs("build-documents")
+    assert _CANCEL in cluster.requests
 
 
 class _NeverWaits(Submission):
@@ -280,7 +291,7 @@ def test_submitted_job_is_reported_with_its_page(cluster: FakeFlink, runner: _Su
         runner.result.state = beam_job_api_pb2.JobState.DONE
 
     _run(runner, on_submitted=finish)
-    assert [(job.id, job.attached) for job in reported] == [("7", False)]
+    assert [job.id for job in reported] == ["7"]
     assert reported[0].url.endswith("/#/job/7/overview")
 
 
@@ -289,6 +300,26 @@ def test_job_that_ended_before_its_cluster_listed_it_is_reported(runner: _Submit
     runner.result.state = beam_job_api_pb2.JobState.DONE
     _run(runner, on_submitted=reported.append)
     assert [job.id for job in reported] == ["of the job service"]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_interrupted_run_cancels_its_job(
+    cluster: FakeFlink, runner: _Submitted, error: type[BaseException]
+) -> None:
+    def interrupt(_: SubmittedJob) -> None:
+        raise error
+
+    with pytest.raises(error):
+        _run(runner, on_submitted=interrupt)
+    assert _CANCEL in cluster.requests
+
+
+def test_stopped_run_cancels_its_job(cluster: FakeFlink, runner: _Submitted) -> None:
+    stop_event = threading.Event()
+    stop_event.set()
+    with pytest.raises(RunnerError, match="the run was stopped"):
+        _run(runner, stop_event=stop_event)
+    assert _CANCEL in cluster.requests
 
 
 def test_failed_job_is_an_error(runner: _Submitted) -> None:
@@ -339,7 +370,7 @@ def test_job_that_waits_for_slots_for_too_long_is_resubmitted(
         runner.result.state = beam_job_api_pb2.JobState.DONE
 
     _run(runner, log=finish)
-    assert "PATCH /jobs/7?mode=cancel" in cluster.requests
+    assert _CANCEL in cluster.requests
 
 
 def test_job_waits_for_the_job_before_it(cluster: FakeFlink, runner: _Submitted) -> None:

@@ -130,10 +130,10 @@ def _stopped(running: Command) -> str:
 
 
 @pytest.mark.failures
-def test_job_outlives_its_submitter_and_is_attached_to(
+def test_run_cancels_the_job_of_a_killed_submitter(
     flink: Flink, recipe: Path, local: Digests, tmp_path: Path
 ) -> None:
-    """Detached, attached to, killed, attached to again; and who waits for its slots is stopped."""
+    """A run that waits for the slots of that job is stopped in the meantime."""
     setting, opened = gate(tmp_path)
     store, known = tmp_path / "store", {str(job["jid"]) for job in flink.jobs()}
 
@@ -141,7 +141,7 @@ def test_job_outlives_its_submitter_and_is_attached_to(
         found = [(str(job["jid"]), job["state"]) for job in flink.jobs()]
         return [(job, state) for job, state in found if job not in known]
 
-    first = flink_run(recipe, flink, str(store), *_DOCUMENTS, "--detach", "--set", setting)
+    first = flink_run(recipe, flink, str(store), *_DOCUMENTS, "--set", setting)
     first.wait_until(lambda: [said for _, said in state()] == ["RUNNING"])
     ((job, _),) = state()
     first.wait_until(lambda: flink.ask("overview")["slots-available"] == 0)
@@ -151,24 +151,23 @@ def test_job_outlives_its_submitter_and_is_attached_to(
     another = str(tmp_path / "another")  # the same work, but not the same job
     waiting = flink_run(recipe, flink, another, *_DOCUMENTS, "--set", setting)
     waiting.wait_until(lambda: "no free slot on" in waiting.told)
-    assert "attached" not in _stopped(waiting)
-    assert "detached, still running on flink; rerun to attach" in _stopped(first)
-    assert not flink.job_servers()
+    assert "canceling" not in _stopped(waiting)
+    first.process.kill()
+    first.process.wait()
     assert state() == [(job, "RUNNING")]
 
-    attached = "attached to running job: bertloom-test-build-documents-"
     second = flink_run(recipe, flink, str(store), *_DOCUMENTS, "--set", setting)
-    second.wait_until(lambda: attached in second.told)
-    second.process.kill()
-
-    third = flink_run(recipe, flink, str(store), *_DOCUMENTS, "--set", setting)
-    third.wait_until(lambda: attached in third.told)
+    second.wait_until(lambda: f"canceling job {job}, left by an earlier run" in second.told)
+    second.wait_until(lambda: len(state()) == 2)
     opened.touch()
-    assert third.ended() == 0, third.told
-    assert state() == [(job, "FINISHED")]
+    assert second.ended() == 0, second.told
+    states = dict(state())
+    assert states.pop(job) == "CANCELED"
+    ((own_job, own_state),) = states.items()
+    assert own_state == "FINISHED"
     record = last_run(str(store))
-    assert [(found.id, found.attached) for found in record.jobs] == [(job, True)]
-    assert job in record.jobs[0].url
+    assert [found.id for found in record.jobs] == [own_job]
+    assert own_job in record.jobs[0].url
     files = opened_store.read_manifest(record.steps[0].manifest).files
     assert {entry.path: entry.sha256 for entry in files} == local["build-documents"]
 

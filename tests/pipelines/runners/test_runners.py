@@ -224,12 +224,6 @@ def test_preflight_and_dry_run_report_all_that_is_missing(
     assert f"execution.{name}.download=true" in str(raised.value)
 
 
-def test_job_of_an_engine_in_the_job_server_cannot_be_detached() -> None:
-    config = execution("flink", master="[local]").model_copy(update={"detach": True})
-    with pytest.raises(ConfigError, match="detach"):
-        get_runner(config).preflight(store="/s", inputs=[])
-
-
 # Job servers
 
 

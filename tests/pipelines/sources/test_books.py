@@ -14,7 +14,7 @@ import pytest
 from support.archive_builder import epub_bytes, tar_bytes, tar_entry, write_books, xhtml
 
 from pipelines.counters import Counters, check_balance
-from pipelines.io.splits import RawDocument, Split
+from pipelines.io.splits import RawText, Split
 from pipelines.sources import archives, book_files, books
 from pipelines.sources.archives import decompress_tar, list_members
 from schemas.corpus_configs import BooksSource
@@ -34,7 +34,7 @@ def book(title: str, *, paragraphs: int = 3) -> bytes:
 BOOKS = {f"folder/book-{number}.txt": book(f"Book {number}") for number in range(6)}
 
 
-def read_all(source: Any, config: Any) -> tuple[list[Split], list[RawDocument], Counters]:
+def read_all(source: Any, config: Any) -> tuple[list[Split], list[tuple[str, RawText]], Counters]:
     counters = Counters()
     splits = source.plan(config)
     documents = [raw for split in splits for raw in source.read(split, config, counters.count)]
@@ -59,14 +59,14 @@ def test_every_form_gives_the_same_documents(
     )
     is_stream = suffix not in ("", ".zip", ".tar")
     assert len(splits) == (3 if target_split_bytes == 1024 and not is_stream else 1)
-    assert [raw.document_id for raw in documents] == [f"test:{name[:-4]}" for name in BOOKS]
-    assert [raw.title for raw in documents] == [f"Book {number}" for number in range(6)]
-    assert all(raw.paragraphs == [PROSE] * 3 for raw in documents)
+    assert [document_id for document_id, _ in documents] == [f"test:{name[:-4]}" for name in BOOKS]
+    assert [raw.title for _, raw in documents] == [f"Book {number}" for number in range(6)]
+    assert all(raw.paragraphs == [PROSE] * 3 for _, raw in documents)
     assert counters["books-in"] == counters["books-kept"] == 6
     assert counters["books-decoded-as-utf-8"] == 6
     if suffix in (".tar", ".zip"):  # the bytes of a document are those in the archive
         stored = path.read_bytes()
-        for raw, data in zip(documents, BOOKS.values(), strict=True):
+        for (_, raw), data in zip(documents, BOOKS.values(), strict=True):
             piece = stored[raw.byte_start : raw.byte_end]
             assert piece == data if suffix == ".tar" else piece.startswith(b"PK\x03\x04")
 
@@ -109,7 +109,9 @@ def test_compressed_tar_is_decompressed_once_to_plan_and_once_to_read(
     assert len(opened) == 1
     splits, documents, _ = read_all(books, config)
     assert len(splits) == 1
-    assert [raw.document_id for raw in documents] == [f"test:{name[:-4]}" for name in members]
+    assert [document_id for document_id, _ in documents] == [
+        f"test:{name[:-4]}" for name in members
+    ]
     assert len(opened) == 2
     assert sorted(path.name for path in (tmp_path / "cache").iterdir()) == ["members"]
     assert [record.args for record in caplog.records] == [(str(path),)]
@@ -146,9 +148,9 @@ def test_odd_members_are_dropped_and_counted(tmp_path: Path, form: str) -> None:
     assert sorted(tmp_path.rglob("*")) == before, "nothing is ever unpacked to disk"
     kept = ["../evil", "/absolute", "a/../../b", "Z: A Novel", "fine", "caf\u00e9"]
     kept += ["utf16", "bom", "latin", "crlf", "zipped", "the-book.epub"]
-    assert [raw.document_id for raw in documents] == [f"test:{name}" for name in kept]
-    assert documents[-1].title == "the-book"
-    texts = {raw.document_id: raw.paragraphs for raw in documents}
+    assert [document_id for document_id, _ in documents] == [f"test:{name}" for name in kept]
+    assert documents[-1][1].title == "the-book"
+    texts = {document_id: raw.paragraphs for document_id, raw in documents}
     assert texts["test:latin"] == [f"{PROSE} Caf\xe9."]
     assert texts["test:crlf"] == [PROSE, PROSE]
     counted = {name: number for name, number in counters.items() if "words" not in name}
@@ -173,7 +175,7 @@ def test_every_gzip_member_of_a_book_is_read(tmp_path: Path, form: str) -> None:
     members = b"".join(gzip.compress(part + b"\n\n") for part in parts)
     write_books(tmp_path / form, {"a.TXT": members, "b.txt.GZ": members, "c.txt": members + b"x"})
     _, documents, counters = read_all(books, config_of(tmp_path / form))
-    assert [raw.paragraphs for raw in documents] == [[part.decode() for part in parts]] * 2
+    assert [raw.paragraphs for _, raw in documents] == [[part.decode() for part in parts]] * 2
     assert counters["books-dropped-undecodable"] == 1
 
 
@@ -202,7 +204,7 @@ def test_member_that_is_too_large_is_not_read(
     members = {"large.txt": large, "small.txt": PROSE.encode(), "bomb.txt": gzip.compress(large)}
     write_books(tmp_path / form, members)
     _, documents, counters = read_all(books, config_of(tmp_path / form))
-    assert [raw.document_id for raw in documents] == ["test:small"]
+    assert [document_id for document_id, _ in documents] == ["test:small"]
     assert counters["books-dropped-too-large"] == 1
     assert counters["books-dropped-undecodable"] == 1
 
@@ -216,10 +218,9 @@ def test_several_books_in_a_file_are_documents_with_their_own_bytes(
     texts = [f"{book(f'Café {number}').decode()}{end}" for number in range(3)]
     write_books(tmp_path / f"books{suffix}", {"all.txt": "".join(texts).encode(encoding)})
     splits, documents, counters = read_all(books, config_of(tmp_path / f"books{suffix}"))
-    assert [raw.document_id for raw in documents] == ["test:all", "test:all#2", "test:all#3"]
-    assert [raw.title for raw in documents] == ["Café 0", "Café 1", "Café 2"]
-    assert all(raw.paragraphs == [PROSE] * 3 for raw in documents)
-    assert [raw.raw for raw in documents] == texts
+    assert [document_id for document_id, _ in documents] == ["test:all", "test:all#2", "test:all#3"]
+    assert [raw.title for _, raw in documents] == ["Café 0", "Café 1", "Café 2"]
+    assert all(raw.paragraphs == [PROSE] * 3 for _, raw in documents)
     assert counters["books-in"] == counters["books-kept"] == 3
     assert counters["book-words-kept"] == 9 * len(PROSE.split())
     if suffix in ("", ".tar"):
@@ -227,12 +228,12 @@ def test_several_books_in_a_file_are_documents_with_their_own_bytes(
             json.loads(splits[0].detail)["files"][0][0] if not suffix else splits[0].file.uri
         )
         data = stored.read_bytes()
-        pieces = [data[raw.byte_start : raw.byte_end] for raw in documents]
+        pieces = [data[raw.byte_start : raw.byte_end] for _, raw in documents]
         assert b"".join(pieces) == "".join(texts).encode(encoding)
         decoder = encoding.removesuffix("-sig") if encoding != "utf-16" else "utf-16-le"
         assert [piece.decode(decoder).lstrip("\ufeff") for piece in pieces] == texts
-    for raw, text in zip(documents, texts, strict=True):
-        assert book_files.read_book("".join(texts), raw.document_id, name="all.txt") == text
+    for (document_id, _), text in zip(documents, texts, strict=True):
+        assert book_files.read_book("".join(texts), document_id, name="all.txt") == text
 
 
 def test_words_of_dropped_books_are_counted_by_reason(tmp_path: Path) -> None:
@@ -270,7 +271,7 @@ def test_pages_and_epubs_are_books(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"books{suffix}"
     write_books(path, members)
     _, documents, counters = read_all(books, config_of(path))
-    assert sorted((raw.document_id.partition("~")[0], raw.title) for raw in documents) == [
+    assert sorted((document_id.partition("~")[0], raw.title) for document_id, raw in documents) == [
         ("test:a", "A Walk"),
         ("test:b", "Caf\u00e9 Noir"),
         ("test:c", "A Voyage"),
@@ -278,8 +279,8 @@ def test_pages_and_epubs_are_books(tmp_path: Path, suffix: str) -> None:
         ("test:same", "Same"),
         ("test:same", "same"),
     ]
-    assert sorted(len(raw.paragraphs) for raw in documents) == [1, 3, 3, 3, 3, 3]
-    assert {paragraph for raw in documents for paragraph in raw.paragraphs} == {PROSE}
+    assert sorted(len(raw.paragraphs) for _, raw in documents) == [1, 3, 3, 3, 3, 3]
+    assert {paragraph for _, raw in documents for paragraph in raw.paragraphs} == {PROSE}
     assert counters["books-disambiguated-by-digest"] == 2
     dropped = {name: n for name, n in counters.items() if name.startswith("books-dropped-")}
     assert dropped == {
@@ -294,9 +295,9 @@ def test_pages_and_epubs_are_books(tmp_path: Path, suffix: str) -> None:
 def test_book_of_one_page_is_found_again(tmp_path: Path) -> None:
     data = page_of("A").encode()
     write_books(tmp_path / "books", {"a.html": data})
-    _, (document,), _ = read_all(books, config_of(tmp_path / "books"))
+    _, ((document_id, _),), _ = read_all(books, config_of(tmp_path / "books"))
     text = book_files.extract_text(data, name="a.html").text
-    assert book_files.read_book(text, document.document_id, name="a.html") == document.raw
+    assert book_files.read_book(text, document_id, name="a.html") == text
 
 
 def test_nothing_to_read_is_an_error(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from support import complexity
 from support.dump_builder import COMPRESS
 
 from pipelines.counters import Counters, check_balance
-from pipelines.io.splits import RawDocument, Split
+from pipelines.io.splits import RawText, Split
 from pipelines.sources import text
 from schemas.corpus_configs import TextSource
 from schemas.errors import CorruptInputError, InputError
@@ -46,7 +46,7 @@ FORMS: dict[str, Callable[[Path, Sequence[Row]], None]] = {
 }
 
 
-def read_all(path: Path, **options: Any) -> tuple[list[Split], list[RawDocument], Counters]:
+def read_all(path: Path, **options: Any) -> tuple[list[Split], list[tuple[str, RawText]], Counters]:
     config = TextSource(name="bc", paths=(str(path),), **options)
     counters = Counters()
     splits = text.plan(config)
@@ -55,8 +55,8 @@ def read_all(path: Path, **options: Any) -> tuple[list[Split], list[RawDocument]
     return splits, documents, counters
 
 
-def paragraphs(documents: list[RawDocument]) -> list[list[str]]:
-    return [raw.paragraphs for raw in documents]
+def paragraphs(documents: list[tuple[str, RawText]]) -> list[Sequence[str]]:
+    return [raw.paragraphs for _, raw in documents]
 
 
 def expected_documents(rows: Sequence[Row], length: int, mark: str = "\0") -> list[list[str]]:
@@ -85,8 +85,8 @@ def test_documents_do_not_depend_on_splits(
     is_small = target_split_bytes == 1 << 20 or rows_per_document == 1000
     assert (len(splits) == 1) == is_small or name == "a.parquet"
     assert paragraphs(documents) == expected_documents(rows, rows_per_document)
-    assert len({raw.document_id for raw in documents}) == len(documents)
-    assert documents[0].document_id == f"bc:{name}:0"
+    assert len({document_id for document_id, _ in documents}) == len(documents)
+    assert documents[0][0] == f"bc:{name}:0"
     assert counters["rows-in"] == 200
     assert counters["rows-dropped-no-text"] == 3
 
@@ -143,10 +143,9 @@ def test_bytes_of_a_document_are_those_of_its_lines(tmp_path: Path) -> None:
     write_lines(tmp_path / "a.txt", ["", *ROWS])
     _, documents, _ = read_all(tmp_path / "a.txt", rows_per_document=9)
     stored = (tmp_path / "a.txt").read_bytes()
-    for raw in documents:
+    for document_id, raw in documents:
         assert stored[raw.byte_start : raw.byte_end].decode().split("\n")[:-1] == raw.paragraphs
-        assert raw.raw == "\n".join(raw.paragraphs)
-        assert raw.document_id == f"bc:a.txt:{raw.byte_start}"
+        assert document_id == f"bc:a.txt:{raw.byte_start}"
 
 
 def test_rows_that_are_no_text_cost_no_other_row(tmp_path: Path) -> None:
@@ -170,12 +169,14 @@ def test_document_without_a_start_is_cut_at_the_maximum_size(tmp_path: Path, nam
     FORMS[name](tmp_path / name, [*ROWS, "x" * 3000])
     options = {"document_start_pattern": "^never$", "max_document_bytes": 1024}
     _, documents, counters = read_all(tmp_path / name, **options)
-    sizes = [len("\n".join(raw.paragraphs)) for raw in documents]
+    sizes = [len("\n".join(raw.paragraphs)) for _, raw in documents]
     assert max(sizes) <= 1024
     assert min(sizes[:-4]) > 900
     assert counters["rows-cut"] >= len(documents) - 1
-    assert "".join(line for raw in documents for line in raw.paragraphs).startswith("".join(ROWS))
-    assert len({raw.document_id for raw in documents}) == len(documents)
+    assert "".join(line for _, raw in documents for line in raw.paragraphs).startswith(
+        "".join(ROWS)
+    )
+    assert len({document_id for document_id, _ in documents}) == len(documents)
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ def test_file_with_a_suffix_in_any_case_is_read(
     documents = [
         raw
         for split in SOURCES[source.kind].plan(source)
-        for raw in SOURCES[source.kind].read(split, source, Counters().count)
+        for _, raw in SOURCES[source.kind].read(split, source, Counters().count)
     ]
     assert [raw.paragraphs for raw in documents] == [[PROSE]]
     assert ".epub" not in documents[0].title.lower()

@@ -9,6 +9,7 @@ import json
 import random
 import textwrap
 import tracemalloc
+from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from pipelines.books.layout import join_wrapped_lines
 from pipelines.counters import Counters, check_balance
 from pipelines.documents.plan import item_identity, plan, raw_inputs
 from pipelines.io import lines
-from pipelines.io.splits import RawDocument, Split
+from pipelines.io.splits import RawText, Split
 from pipelines.sources import text
 from schemas.corpus_configs import DocumentsConfig, TextSource
 from schemas.errors import CorruptInputError, InputError, MissingInputError
@@ -33,7 +34,7 @@ def config_of(path: Path, **options: Any) -> TextSource:
     return TextSource(name="mine", paths=(str(path),), **options)
 
 
-def read_all(config: TextSource) -> tuple[list[Split], list[RawDocument], Counters]:
+def read_all(config: TextSource) -> tuple[list[Split], list[tuple[str, RawText]], Counters]:
     counters = Counters()
     splits = text.plan(config)
     documents = [raw for split in splits for raw in text.read(split, config, counters.count)]
@@ -41,22 +42,24 @@ def read_all(config: TextSource) -> tuple[list[Split], list[RawDocument], Counte
     return splits, documents, counters
 
 
-def read(path: Path, content: str | bytes, **options: Any) -> tuple[list[RawDocument], Counters]:
+def read(
+    path: Path, content: str | bytes, **options: Any
+) -> tuple[list[tuple[str, RawText]], Counters]:
     """Write a file and return its documents."""
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     return read_all(config_of(path, **options))[1:]
 
 
-def paragraphs(documents: list[RawDocument]) -> list[list[str]]:
-    return [raw.paragraphs for raw in documents]
+def paragraphs(documents: list[tuple[str, RawText]]) -> list[Sequence[str]]:
+    return [raw.paragraphs for _, raw in documents]
 
 
-def ids(documents: list[RawDocument]) -> list[str]:
-    return [raw.document_id.removeprefix("mine:") for raw in documents]
+def ids(documents: list[tuple[str, RawText]]) -> list[str]:
+    return [document_id.removeprefix("mine:") for document_id, _ in documents]
 
 
-def joined(documents: list[RawDocument]) -> str:
-    return "".join(f"{line}\n" for raw in documents for line in raw.paragraphs)
+def joined(documents: list[tuple[str, RawText]]) -> str:
+    return "".join(f"{line}\n" for _, raw in documents for line in raw.paragraphs)
 
 
 DOCUMENTS = [[f"line {row} of document {n}" for row in range(n % 4 + 1)] for n in range(100)]
@@ -75,11 +78,11 @@ def test_txt_documents_do_not_depend_on_splits_or_compression(
     assert len(splits) == 1 if suffix or target_split_bytes == 1 << 20 else len(splits) > 2
     assert paragraphs(documents) == DOCUMENTS
     assert counters["rows-in"] == counters["rows-kept"] == 100
-    places = [int(raw.document_id.rpartition(":")[2]) for raw in documents]
-    for place, raw in zip(places, documents, strict=True):
+    places = [int(document_id.rpartition(":")[2]) for document_id, _ in documents]
+    for place, (_, raw) in zip(places, documents, strict=True):
         assert TXT[place:].startswith(raw.paragraphs[0])
         assert raw.byte_start == (0 if suffix else place)
-    assert not suffix or {raw.byte_end for raw in documents} == {path.stat().st_size}
+    assert not suffix or {raw.byte_end for _, raw in documents} == {path.stat().st_size}
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
@@ -156,7 +159,7 @@ def test_encoding_is_decided_once_for_a_file(
     for options in ({}, {"target_split_bytes": 1024}):
         splits, documents, counters = read_all(config_of(tmp_path, **options))
         assert len(splits) == 1
-        assert [raw.paragraphs[0] for raw in documents[1:]] == written
+        assert [raw.paragraphs[0] for _, raw in documents[1:]] == written
         assert len(set(ids(documents))) == len(documents)
         (counter,) = (name for name in counters if name.startswith("files-decoded-as-"))
         assert counters[counter] == 1
@@ -230,8 +233,8 @@ def test_json_rows(tmp_path: Path, suffix: str, target_split_bytes: int) -> None
     splits, documents, _ = read_all(named)
     assert len(splits) == (1 if suffix or target_split_bytes == 1 << 20 else 3)
     assert ids(documents) == [str(n) for n in range(50)]
-    assert [raw.title for raw in documents] == [f"Title {n}" for n in range(50)]
-    assert documents[7].paragraphs == ["text 7", "more"]
+    assert [raw.title for _, raw in documents] == [f"Title {n}" for n in range(50)]
+    assert documents[7][1].paragraphs == ["text 7", "more"]
     starts = itertools.accumulate((len(line) + 1 for line in JSONL.splitlines()), initial=0)
     expected = [f"{path.name}:{start}" for start in starts][:-1]
     assert ids(read_all(places)[1]) == expected
@@ -283,9 +286,9 @@ def test_parquet_rows(tmp_path: Path, target_split_bytes: int) -> None:
     )
     assert len(splits) == (1 if target_split_bytes == 1 << 20 else 3)
     assert ids(documents) == [f"a.parquet:{n}" for n in range(50)]
-    assert documents[49].paragraphs == ["text 49", "more"]
-    assert documents[49].title == "Title 49"
-    assert 0 < documents[0].byte_end <= documents[49].byte_start < path.stat().st_size
+    (_, first), *_, (_, last) = documents
+    assert (last.paragraphs, last.title) == (["text 49", "more"], "Title 49")
+    assert 0 < first.byte_end <= last.byte_start < path.stat().st_size
     assert counters["rows-kept"] == 50
 
 
@@ -354,7 +357,7 @@ def test_long_document_is_cut_where_a_sentence_ends(tmp_path: Path) -> None:
     assert counters["rows-cut"] == 13
     assert counters["files-without-blank-line"] == 0  # the last part is short
     assert joined(documents) == LINES
-    assert all(sum(map(len, raw.paragraphs)) <= 10_000 for raw in documents)
+    assert all(sum(map(len, raw.paragraphs)) <= 10_000 for _, raw in documents)
     row = json.dumps({"text": LINES, "id": "a"})
     documents, counters = read(tmp_path / "a.jsonl", row, id_column="id", max_document_bytes=50_000)
     assert ids(documents) == ["a", "a#2", "a#3"]
@@ -374,7 +377,7 @@ def test_document_stays_within_limit_when_lines_end_no_sentence(
     draw = random.Random(5)
     written = ["w" * draw.randint(0, 1200) + draw.choice(["", ".", "\n"]) for _ in range(200)]
     documents, _ = read(tmp_path / "a.txt", "\n".join(written), **options)
-    assert max(raw.byte_end - raw.byte_start for raw in documents) <= 1025  # a line end
+    assert max(raw.byte_end - raw.byte_start for _, raw in documents) <= 1025  # a line end
     assert joined(documents).replace("\n", "") == "".join(written).replace("\n", "")
 
 
@@ -387,8 +390,8 @@ def test_line_without_end_is_cut_and_never_held_whole(tmp_path: Path) -> None:
     tracemalloc.stop()
     assert peak < 3 * 50_000 * len(sentence)  # the documents themselves are kept here
     assert counters["rows-cut"] == len(made) - 1 >= 30
-    assert all(raw.paragraphs[-1].endswith("line end.") for raw in made)
-    assert sum(raw.paragraphs[0].count("sentences") for raw in made) == 50_000
+    assert all(raw.paragraphs[-1].endswith("line end.") for _, raw in made)
+    assert sum(raw.paragraphs[0].count("sentences") for _, raw in made) == 50_000
 
 
 @pytest.mark.parametrize("unit", ["文は続く。", "日本", "x", "caf\u00e9 "])
@@ -423,7 +426,7 @@ def test_hard_wrapped_lines_are_joined_unless_each_is_a_document(
     content = "\n\n".join(textwrap.fill(paragraph, 72) for paragraph in written)
     options = {"document_delimiter": delimiter, "target_split_bytes": 1024}
     documents, _ = read(tmp_path / "a.txt", content, **options)
-    found = [paragraph for raw in documents for paragraph in raw.paragraphs]
+    found = [paragraph for _, raw in documents for paragraph in raw.paragraphs]
     assert found == (content.replace("\n\n", "\n").split("\n") if delimiter == "line" else written)
     assert len(documents) == (1 if delimiter == "file" else len(found))
 
@@ -508,7 +511,7 @@ def test_small_files_are_read_together_as_each_alone(tmp_path: Path) -> None:
     assert counters == counted
     digests = {path.name: sha256(path.read_bytes()).hexdigest() for path in tmp_path.iterdir()}
     names = [name.rpartition(":")[0] for name in ids(documents)]
-    assert [raw.file for raw in documents] == [digests[name] for name in names]
+    assert [raw.file for _, raw in documents] == [digests[name] for name in names]
 
 
 def test_groups_are_small_and_a_file_more_changes_its_own(

@@ -18,7 +18,7 @@ import pytest
 from support.dump_builder import COMPRESS, dump, page, write_multistream
 
 from pipelines.counters import Counters, check_balance
-from pipelines.io.splits import RawDocument
+from pipelines.io.splits import RawText
 from pipelines.sources.wikipedia import plan, read
 from schemas.corpus_configs import WikipediaSource
 from schemas.errors import ChecksumError, CorruptInputError, InputError, MissingInputError
@@ -44,9 +44,9 @@ def source(*paths: Path | str, size: int | None = None, **options: Any) -> Wikip
     )
 
 
-def read_all(config: WikipediaSource) -> tuple[list[RawDocument], Counters]:
+def read_all(config: WikipediaSource) -> tuple[list[tuple[str, RawText]], Counters]:
     """Return the documents in the order of the plan, and the counters, which add up."""
-    counters, documents = Counters(), list[RawDocument]()
+    counters, documents = Counters(), list[tuple[str, RawText]]()
     for split in plan(config):
         documents += read(split, config, counters.count)
     check_balance(counters, "pages", where="test")
@@ -54,12 +54,12 @@ def read_all(config: WikipediaSource) -> tuple[list[RawDocument], Counters]:
     return documents, counters
 
 
-def ids(documents: Sequence[RawDocument]) -> list[int | None]:
-    return [document.page_id for document in documents]
+def ids(documents: Sequence[tuple[str, RawText]]) -> list[int | None]:
+    return [document.page_id for _, document in documents]
 
 
-def texts(documents: Sequence[RawDocument]) -> list[tuple[str, str, list[str]]]:
-    return [(raw.document_id, raw.title, raw.paragraphs) for raw in documents]
+def texts(documents: Sequence[tuple[str, RawText]]) -> list[tuple[str, str, Sequence[str]]]:
+    return [(document_id, raw.title, raw.paragraphs) for document_id, raw in documents]
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_every_version_and_compression_gives_the_same_documents(
     documents, counters = read_all(source(folder))
     paragraph = f"Page 1 says that {'ink and paper ' * 5}are number 1."
     assert texts(documents) == [("wiki:1:1001", "Page 1", [paragraph])]
-    assert documents[0].timestamp == "2025-01-01T00:00:00Z"
+    assert documents[0][1].timestamp == "2025-01-01T00:00:00Z"
     assert counters["pages-dropped-namespace"] == 1
     assert counters["xml-bytes"] == len(data)
     assert counters["raw-bytes"] == (folder / f"x.xml{suffix}").stat().st_size
@@ -101,9 +101,10 @@ def test_every_reason_to_drop_is_counted_and_pages_behind_are_kept(folder: Path)
     ]
     (folder / "x.xml").write_bytes(dump(pages))
     documents, counters = read_all(source(folder))
-    assert [raw.document_id for raw in documents] == ["wiki:1", "wiki:10:9", "wiki:11:1011"]
-    assert (documents[0].revision_id, documents[1].timestamp) == (None, None)
-    assert documents[1].paragraphs == ["Newer words."]
+    assert [document_id for document_id, _ in documents] == ["wiki:1", "wiki:10:9", "wiki:11:1011"]
+    (_, first), (_, second), _ = documents
+    assert (first.revision_id, second.timestamp) == (None, None)
+    assert second.paragraphs == ["Newer words."]
     del counters["xml-bytes"], counters["raw-bytes"]
     assert counters == {
         "pages-in": 11,
@@ -165,7 +166,7 @@ def test_utf_16_is_read(folder: Path, encoding: str, suffix: str) -> None:
         documents, counters = read_all(source(folder, size=1024))
         assert texts(documents) == expected
         size = path.stat().st_size
-        assert {(raw.byte_start, raw.byte_end) for raw in documents} == {(0, size)}
+        assert {(raw.byte_start, raw.byte_end) for _, raw in documents} == {(0, size)}
         assert counters["raw-bytes"] == size
     path.write_bytes(COMPRESS[suffix](f"{text}\n".encode(encoding)[:-1]))  # within a character
     with pytest.raises(CorruptInputError) as error:
@@ -198,7 +199,7 @@ def test_multistream_dump_is_cut_and_read_whole(folder: Path, index: bool) -> No
     assert ids(documents) == list(range(1, 31))
     assert counters["raw-bytes"] == path.stat().st_size
     assert counters["xml-bytes"] == len(bz2.decompress(path.read_bytes()))
-    for position, document in enumerate(documents):
+    for position, (_, document) in enumerate(documents):
         stream = position // 4 + 1
         assert (document.byte_start, document.byte_end) == tuple(offsets[stream : stream + 2])
     assert read_all(source(folder, size=WHOLE))[0] == documents
@@ -222,7 +223,7 @@ def test_plain_dump_is_cut_anywhere_and_read_whole(folder: Path, size: int) -> N
     documents, counters = read_all(source(folder, size=size))
     assert ids(documents) == list(range(1, 31))
     assert counters["xml-bytes"] == counters["raw-bytes"] == len(DUMP)
-    for document in documents:
+    for _, document in documents:
         text = DUMP[document.byte_start : document.byte_end]
         assert text.startswith(b"<page>")
         assert text.endswith(b"</page>")
@@ -357,7 +358,7 @@ def test_damaged_stream_costs_only_itself(folder: Path, size: int) -> None:
 def test_no_flipped_bit_gives_a_wrong_page(folder: Path) -> None:
     path, _ = write_multistream(folder, PAGES, per_stream=4)
     stored = path.read_bytes()
-    expected = {d.page_id: d.paragraphs for d in read_all(source(folder))[0]}
+    expected = {d.page_id: d.paragraphs for _, d in read_all(source(folder))[0]}
     rng = random.Random(7)
     for _ in range(80):
         damaged = bytearray(stored)
@@ -368,7 +369,7 @@ def test_no_flipped_bit_gives_a_wrong_page(folder: Path) -> None:
             documents, _ = read_all(source(path, size=2048, on_corrupt=KEEP))
         except InputError:
             continue
-        assert all(d.paragraphs == expected[d.page_id] for d in documents)
+        assert all(d.paragraphs == expected[d.page_id] for _, d in documents)
         assert len(documents) >= 22  # no more than a stream, and its page numbers, can be lost
 
 
@@ -398,7 +399,7 @@ def test_page_that_is_not_valid_xml_costs_only_itself(folder: Path) -> None:
 def test_small_real_dump_is_read_whole(real_data: Path) -> None:
     path = real_data / "wikipedia" / "en-NickShatalov_wiki.xml.bz2"
     documents, counters = read_all(source(path, on_corrupt=KEEP))
-    assert len({document.document_id for document in documents}) == len(documents)
+    assert len({document_id for document_id, _ in documents}) == len(documents)
     assert (counters["pages-in"], counters["files-truncated"]) == (232, 0)
 
 

@@ -1,4 +1,4 @@
-"""`bertloom fetch`: download Wikipedia dumps and labeled datasets."""
+"""Commands that fetch raw data and publish corpora."""
 
 from __future__ import annotations
 
@@ -16,6 +16,12 @@ from flows.fetch.http_client import HttpClient
 from flows.fetch.task_datasets import fetch_dataset, load_sources
 from flows.fetch.wikipedia import fetch_dump, find_dump
 from flows.formatting import format_bytes
+from flows.lineage.resolve import open_store
+from flows.publish.monthly_rebuild import RebuildRequest, execute_rebuild, plan_rebuild
+from flows.publish.publish import CorpusChangeLimitError, built_corpus, roll_back
+from flows.publish.publish import publish as publish_corpus
+from flows.recipes.loader import load_recipe
+from flows.sample import write_sample
 from schemas.errors import UsageError
 
 fetch = typer.Typer(
@@ -121,3 +127,90 @@ def list_sources(sources: SourcesOption = None, as_json: options.Json = False) -
         "\nany wiki: fetch wikipedia --wiki simplewiki",
         as_json=as_json,
     )
+
+
+def sample(
+    folder: Annotated[str, typer.Argument(help="Folder to write to: a path or an fsspec URL.")],
+    articles: Annotated[int, typer.Option(min=1, help="Number of wiki articles.")] = 4400,
+    books: Annotated[int, typer.Option(min=0, help="Number of books.")] = 8,
+    seed: Annotated[int, typer.Option(min=0, help="Seed: another seed writes other texts.")] = 0,
+) -> None:
+    """Write the embedded sample: a small wiki dump, books and labeled datasets."""
+    files = write_sample(folder, articles=articles, tales=books, seed=seed)
+    echo(f"{files.pages}\n{files.books}\n{files.tasks}")
+    echo(f"{files.page_count:,} pages, {files.xml_bytes / 1e6:.1f} MB of XML")
+
+
+def rebuild(
+    recipe: options.Recipe,
+    wiki: options.Wiki,
+    date: options.DumpDate = "latest",
+    download_dir: Annotated[
+        str, typer.Option(metavar="FOLDER", help="Folder for dumps, which go to WIKI/DATE in it.")
+    ] = "dumps",
+    keep_downloads: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            help="Number of dumps to keep. Older ones that this command downloaded are deleted "
+            "after a publication.",
+        ),
+    ] = 2,
+    mirror: options.Mirror = None,
+    overrides: options.Overrides = None,
+    store: options.Store = None,
+    workers: options.Workers = None,
+    engine: options.Engine = "auto",
+    force: options.Force = False,
+    dry_run: options.DryRun = False,
+) -> None:
+    """Update a published corpus to the newest dump: fetch, build, compare, publish or refuse.
+
+    A source of the recipe has the name of the wiki.
+    """
+    request = RebuildRequest(
+        recipe=recipe, wiki=wiki, date=date, downloads=download_dir, keep_downloads=keep_downloads,
+        overrides=overrides or (), store=store, mirror=mirror, force=force, workers=workers,
+    )  # fmt: skip
+    plan = plan_rebuild(request, log=echo)
+    if dry_run and not plan.skip_reason:
+        echo(f"would fetch {wiki} {plan.date} to {plan.folder}, build, and publish")
+    elif not plan.skip_reason:
+        execute_rebuild(request, plan, engine=engine, log=echo)
+
+
+def publish(
+    recipe: Annotated[str, typer.Argument(help="Recipe file or packaged recipe.")] = "",
+    to: Annotated[
+        str,
+        typer.Option(
+            metavar="REF",
+            help="Go back to an earlier publication, such as corpus/simplewiki/20261001. Limits "
+            "are not checked.",
+        ),
+    ] = "",
+    force: options.Force = False,
+    overrides: options.Overrides = None,
+    store: options.Store = None,
+    dry_run: options.DryRun = False,
+    as_json: options.Json = False,
+) -> None:
+    """Publish the corpus that a recipe last built: move NAME/latest to it.
+
+    Exits with 1 if the corpus changed beyond the recipe's limits.
+    """
+    if bool(recipe) == bool(to):
+        raise UsageError("expected either RECIPE to publish its corpus, or --to REF to go back")
+    try:
+        if to:
+            result = roll_back(open_store(store), to, dry_run=dry_run)
+        else:
+            loaded = load_recipe(recipe, overrides=overrides or (), store=store)
+            opened = open_store(loaded.store)
+            corpus = built_corpus(loaded, store=opened)
+            result = publish_corpus(loaded, corpus, store=opened, force=force, dry_run=dry_run)
+    except CorpusChangeLimitError as error:
+        data = {"outcome": "refused", "comparison": error.comparison.to_json()}
+        print_result(data, *error.comparison.lines(), "", as_json=as_json)
+        raise
+    print_result(result.to_json(), *result.lines(), as_json=as_json)

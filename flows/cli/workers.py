@@ -1,4 +1,4 @@
-"""The command `worker-package`."""
+"""Commands that prepare Beam workers."""
 
 from __future__ import annotations
 
@@ -10,6 +10,21 @@ import typer
 from flows.cli.console import echo
 from pipelines.runners.worker_package import CLIENTS, write_worker_package
 from schemas.errors import ConfigError
+
+
+def worker_pool(
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="Port. 0: any free port.")] = 50_000,
+    allow_root: Annotated[
+        bool, typer.Option("--allow-root", help="Allow running as root.")
+    ] = False,
+) -> None:
+    """Start Beam workers when an engine on this machine asks for them (environment: external).
+
+    The pool has no authentication: every user of this machine can run code as its user.
+    """
+    from pipelines.runners.worker_pool import serve  # loads Beam
+
+    serve(port, allow_root=allow_root, say=echo)
 
 
 def worker_package(
