@@ -45,7 +45,18 @@ class Deployments:
         # The deployment of the repository with other parameters and another schedule.
         deployments = yaml.safe_load((ROOT / "prefect.yaml").read_text(encoding="utf-8"))
         (nightly,) = [d for d in deployments["deployments"] if d["name"] == "nightly"]
-        manual = {**nightly, "name": "manual", "schedules": [], "concurrency_limit": None}
+        set_directory, write_small_sample = nightly["pull"]
+        self.pulled = folder / "pulled"
+        write_small_sample["flows.sample.write_sample"].update(
+            folder=str(self.pulled), articles=1, tales=0
+        )
+        manual = {
+            **nightly,
+            "name": "manual",
+            "schedules": [],
+            "concurrency_limit": None,
+            "pull": [set_directory],
+        }
         nightly["schedules"] = [{"slug": "nightly", "interval": 10}]
         for deployment in (nightly, manual):
             store = self.stores[deployment["name"]]
@@ -88,7 +99,7 @@ class Deployments:
             record = self.record(flow_run_id)
             return record if record and record.state == "running" else None
 
-        record: RunRecord = self.server.wait_for("running record", look)
+        record: RunRecord = self.server.wait_for("running record", look, poll_seconds=0.05)
         return record
 
 
@@ -123,6 +134,7 @@ def test_second_scheduled_run_is_cached(deployments: Deployments) -> None:
         "two completed runs", lambda: (r := deployments.scheduled_runs("COMPLETED"))[1:] and r
     )
     deployments.pause()
+    assert (deployments.pulled / "tasks").is_dir()
     assert not deployments.scheduled_runs("FAILED", "CRASHED")
     first, second = (deployments.record(run["id"], deployment="nightly") for run in completed[:2])
     assert first is not None

@@ -74,14 +74,24 @@ class PrefectServer:
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    def wait_for(self, what: str, look: Callable[[], Any], *, seconds: float = 300) -> Any:
-        """Poll until the result is truthy; fail with `what` after the time limit."""
+    def wait_for(
+        self,
+        what: str,
+        look: Callable[[], Any],
+        *,
+        seconds: float = 300,
+        poll_seconds: float = 1.0,
+    ) -> Any:
+        """Poll until the result is truthy; fail with `what` after the time limit.
+
+        Most looks are requests: the CPU time that the server takes for them delays the runs.
+        """
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             with contextlib.suppress(httpx.TransportError):
                 if found := look():
                     return found
-            time.sleep(0.2)
+            time.sleep(poll_seconds)
         logs = {log.name: log.read_text()[-3000:] for log in self.folder.glob("*.log")}
         raise AssertionError(f"no {what} after {seconds} s: {logs}")
 
