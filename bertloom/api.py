@@ -31,7 +31,7 @@ from flows.run.plan import PlannedStep
 from flows.run.run import find_store
 from flows.run.stages import get_stage
 from flows.running import flow_parameters, run_recipe
-from flows.store.artifact import Artifact as StoredArtifact
+from flows.store.artifact import StoredArtifact
 from flows.store.artifacts import ArtifactStore
 from pipelines.io.file_systems import file_system, is_local
 from schemas.errors import StoreError

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from flows.lineage.resolve import open_artifact, open_store
 from flows.run.preflight import check_checkpoint
-from flows.store.artifact import Artifact
+from flows.store.artifact import StoredArtifact
 from flows.store.artifact_paths import artifact_of_path
 from flows.store.runs import read_run, run_ids
 from model.encoder.hf_config import download_advice
@@ -117,7 +117,7 @@ def _newest_pretrained(store: str | None) -> str:
     )
 
 
-def _member_folders(evaluation: Artifact) -> list[str]:
+def _member_folders(evaluation: StoredArtifact) -> list[str]:
     """Return the folders of the models that an evaluation chose."""
     trials = evaluation.upstream()
     members = [trials[name] for name in evaluation.manifest.statistics["members"]]
@@ -131,7 +131,7 @@ def _member_folders(evaluation: Artifact) -> list[str]:
     return [member.folder(exclude=_TRAINING_FILES) for member in members]
 
 
-def _find_artifact(name: str, store: str | None) -> Artifact:
+def _find_artifact(name: str, store: str | None) -> StoredArtifact:
     try:
         return open_artifact(name, store)
     except ArtifactNotFoundError as error:

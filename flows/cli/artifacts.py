@@ -26,7 +26,7 @@ from flows.nested_values import flatten
 from flows.recipes.loader import load_recipe
 from flows.record_counts import list_sources, record_counts
 from flows.run.stages import get_stage, summarize
-from flows.store.artifact import Artifact
+from flows.store.artifact import StoredArtifact
 from flows.store.artifacts import ListedArtifact
 from flows.store.leases import live_holders
 from schemas.manifest import Manifest
@@ -271,7 +271,7 @@ def card(
         echo(options.relative(str(out)))
 
 
-def read_cards_config(artifact: Artifact, recipe: str | None) -> CardsConfig:
+def read_cards_config(artifact: StoredArtifact, recipe: str | None) -> CardsConfig:
     """Return the `cards` section of a recipe. None: the one recorded with the artifact."""
     if recipe is not None:
         return load_recipe(recipe).cards

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from flows.lineage.shards import read_row
 from flows.lineage.text_formats import one_line
-from flows.store.artifact import Artifact
+from flows.store.artifact import StoredArtifact
 
 _MAX_WORDS = 60
 
@@ -41,7 +41,9 @@ class DocumentChanges(NamedTuple):
                 yield one_line(f"    {item['text']}")
 
 
-def document_changes(before: Artifact, after: Artifact, *, examples: int) -> DocumentChanges:
+def document_changes(
+    before: StoredArtifact, after: StoredArtifact, *, examples: int
+) -> DocumentChanges:
     """Compare two artifacts of documents, with some examples of each change, sorted by key."""
     both = _read_keys(before).join(
         _read_keys(after), "key", join_type="full outer",
@@ -67,7 +69,7 @@ def document_changes(before: Artifact, after: Artifact, *, examples: int) -> Doc
     )
 
 
-def _read_keys(artifact: Artifact) -> pa.Table:
+def _read_keys(artifact: StoredArtifact) -> pa.Table:
     """Return key, digest and row number of each document; the first of those with equal keys."""
     documents = artifact.table().to_table(columns=["document_id", "source", "page_id", "digest"])
     page_ids = pc.cast(documents["page_id"], pa.string())
@@ -80,7 +82,7 @@ def _read_keys(artifact: Artifact) -> pa.Table:
     return columns.rename_columns(["key", "digest", "row"])
 
 
-def _read(artifact: Artifact, row: int | None) -> dict[str, Any] | None:
+def _read(artifact: StoredArtifact, row: int | None) -> dict[str, Any] | None:
     return None if row is None else read_row(artifact.table(), row)
 
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from flows.store.artifact import Artifact
+from flows.store.artifact import StoredArtifact
 from flows.store.artifact_paths import artifact_of_path, stored_name
 from flows.store.artifacts import ArtifactStore
 from flows.store.default_store import default_store
@@ -39,7 +39,7 @@ def open_store(root: str | None) -> ArtifactStore:
     return ArtifactStore(root or default_store(), create=False)
 
 
-def open_artifact(name: str, store: str | None) -> Artifact:
+def open_artifact(name: str, store: str | None) -> StoredArtifact:
     """Return the artifact with a name, path or URL; a path needs no store.
 
     Args:
@@ -78,7 +78,7 @@ def published_manifests(store: ArtifactStore) -> Iterator[Manifest]:
     """
     seen: set[str] = set()
 
-    def walk(artifact: Artifact) -> Iterator[Manifest]:
+    def walk(artifact: StoredArtifact) -> Iterator[Manifest]:
         seen.add(artifact.manifest.artifact_id)
         for ref in artifact.manifest.inputs:
             if ref.artifact_id not in seen:

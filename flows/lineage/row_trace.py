@@ -19,7 +19,7 @@ from flows.formatting import align_columns
 from flows.lineage.raw_source import RawText, find_member, find_raw_file, read_raw, web_urls
 from flows.lineage.shards import Shard, at_row, read_row, rows_with, table_name
 from flows.lineage.text_formats import one_line
-from flows.store.artifact import Artifact
+from flows.store.artifact import StoredArtifact
 from pipelines.documents.duplicates import DUPLICATES_FILE, SAME_ID
 from pipelines.instances import LABELS
 from pipelines.instances.plan import pool_numbers
@@ -199,7 +199,7 @@ def trace_row(
 
 
 def _trace_instance(
-    instances: Artifact, entry: FileEntry, row: int, *, max_bytes: float | None
+    instances: StoredArtifact, entry: FileEntry, row: int, *, max_bytes: float | None
 ) -> tuple[int, dict[str, DocumentTrace]]:
     instance = read_row(instances.table([entry.path]), row)
     tokens, ids = _input(instances, "tokens"), segment_ids(instance)
@@ -222,7 +222,7 @@ def _trace_instance(
 
 
 def _trace_tokens(
-    tokens: Artifact,
+    tokens: StoredArtifact,
     entry: FileEntry,
     row: int,
     *,
@@ -248,7 +248,7 @@ def _trace_tokens(
 
 
 def _trace_document(
-    documents: Artifact, entry: FileEntry, row: int, *, max_bytes: float | None
+    documents: StoredArtifact, entry: FileEntry, row: int, *, max_bytes: float | None
 ) -> DocumentTrace:
     document = read_row(documents.table([entry.path]), row)
     file = find_raw_file(documents.manifest, document)
@@ -273,7 +273,7 @@ def _trace_document(
     )
 
 
-def _rows_in_use(documents: Artifact, shard: FileEntry, document_id: str) -> list[int]:
+def _rows_in_use(documents: StoredArtifact, shard: FileEntry, document_id: str) -> list[int]:
     """Return the rows of the documents with an id, without dropped duplicates."""
     rows = rows_with(documents.table([shard.path]), "document_id", document_id)
     if len(rows) < 2:
@@ -284,7 +284,7 @@ def _rows_in_use(documents: Artifact, shard: FileEntry, document_id: str) -> lis
     return [row for row in rows if row not in dropped]
 
 
-def _input(artifact: Artifact, name: str) -> Artifact:
+def _input(artifact: StoredArtifact, name: str) -> StoredArtifact:
     if (upstream := artifact.input(name)) is None:
         raise ArtifactCorruptError(f"{artifact}: expected the input {name}, got none")
     return upstream

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from flows.lineage.resolve import resolve
-from flows.store.artifact import Artifact
+from flows.store.artifact import StoredArtifact
 from flows.store.artifact_paths import artifact_of_path
 from flows.store.artifacts import ArtifactStore
 from pipelines.io.file_systems import file_system, is_local
@@ -32,7 +32,7 @@ class Shard(NamedTuple):
     """
 
     path: str
-    artifact: Artifact | None
+    artifact: StoredArtifact | None
     location: str = ""
 
     @property
@@ -83,7 +83,7 @@ def find_shard(text: str, *, open_store: Callable[[], ArtifactStore]) -> Shard:
     return Shard(_find_part(artifact, part) if part else "", artifact)
 
 
-def _shard_at(path: str, artifact: Artifact) -> Shard:
+def _shard_at(path: str, artifact: StoredArtifact) -> Shard:
     """Return the shard with a path in an artifact's folder; without a name for the folder."""
     for entry in artifact.manifest.files:
         if f"/{path}".endswith(f"/{entry.stored_name}"):
@@ -96,7 +96,7 @@ def _shard_at(path: str, artifact: Artifact) -> Shard:
     return Shard("", artifact)
 
 
-def _find_part(artifact: Artifact, part: str) -> str:
+def _find_part(artifact: StoredArtifact, part: str) -> str:
     # The file name is enough for a file in a folder, such as a held-out shard.
     matches = [path for path in artifact.files if f"/{path}".endswith(f"/{part}")]
     parts = artifact.manifest.shards or artifact.manifest.files

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from tokenizers import Tokenizer
 
-from flows.store.artifact import Artifact
+from flows.store.artifact import StoredArtifact
 from pipelines.wordpiece.vocab_files import CONTINUATION, MASK, SPECIAL_TOKENS, TOKENIZER_FILE
 
 _MAX_ROWS = 200
@@ -30,7 +30,7 @@ class MaskPrompt(NamedTuple):
     """Masked word."""
 
 
-def held_out_prompts(checkpoint: Artifact, *, limit: int) -> list[MaskPrompt]:
+def held_out_prompts(checkpoint: StoredArtifact, *, limit: int) -> list[MaskPrompt]:
     """Return prompts from held-out texts, those with the most frequent masked words first.
 
     Args:
@@ -49,7 +49,7 @@ def held_out_prompts(checkpoint: Artifact, *, limit: int) -> list[MaskPrompt]:
     return sorted(by_word.values(), key=lambda prompt: -frequency[prompt.word])[:limit]
 
 
-def _held_out_rows(instances: Artifact) -> list[list[int]]:
+def _held_out_rows(instances: StoredArtifact) -> list[list[int]]:
     """Return the token ids of the first held-out instances, without masks."""
     shards = [p for p in instances.files if p.startswith("__held-out__/") and p.endswith(".arrow")]
     if not shards:

@@ -6,7 +6,7 @@ import contextlib
 import re
 from pathlib import Path
 
-from flows.store.artifact import Artifact
+from flows.store.artifact import StoredArtifact
 from flows.store.artifact_paths import stored_name
 from flows.store.artifacts import ArtifactStore
 from pipelines.wordpiece.vocab_files import VOCAB_FILE
@@ -38,7 +38,7 @@ def find_step_path(text: str, path: str, store: str) -> str:
     return artifact.store.url(location)
 
 
-def _find_artifact(text: str, path: str, store: str) -> Artifact | None:
+def _find_artifact(text: str, path: str, store: str) -> StoredArtifact | None:
     # ConfigError: a text that is no name of a ref. StoreError: no store yet.
     with contextlib.suppress(ConfigError, StoreError):
         if (artifact := _of_ref(text, ArtifactStore(store, create=False))) is not None:
@@ -49,6 +49,6 @@ def _find_artifact(text: str, path: str, store: str) -> Artifact | None:
     return None
 
 
-def _of_ref(name: str, store: ArtifactStore) -> Artifact | None:
+def _of_ref(name: str, store: ArtifactStore) -> StoredArtifact | None:
     pointer = store.ref(name)
     return store.artifact(store.read_manifest(pointer.manifest)) if pointer is not None else None

@@ -24,7 +24,7 @@ from flows.record_counts import record_counts
 from flows.report.rendering import pages_folder, render, to_yaml
 from flows.report.row_samples import RowSample, read_row_samples
 from flows.run.stages import summarize
-from flows.store.artifact import Artifact
+from flows.store.artifact import StoredArtifact
 from flows.store.artifacts import ArtifactStore
 from schemas.errors import ArtifactNotFoundError
 from schemas.manifest import Manifest
@@ -87,10 +87,10 @@ def remove_links(store: ArtifactStore, deleted: Collection[str]) -> None:
         write_artifact_pages(store, manifests, shows_text=shows_text, refresh=True)
 
 
-def _find_lineage(store: ArtifactStore, manifests: Iterable[Manifest]) -> dict[str, Artifact]:
+def _find_lineage(store: ArtifactStore, manifests: Iterable[Manifest]) -> dict[str, StoredArtifact]:
     """Return artifacts and everything that they were built from, by id; not the deleted ones."""
     pending = [store.artifact(manifest) for manifest in manifests]
-    lineage: dict[str, Artifact] = {}
+    lineage: dict[str, StoredArtifact] = {}
     for artifact in pending:  # grows in the loop
         if artifact.manifest.artifact_id not in lineage:
             lineage[artifact.manifest.artifact_id] = artifact
@@ -106,14 +106,14 @@ class _Pages:
     """The pages of a lineage."""
 
     def __init__(
-        self, store: ArtifactStore, artifacts: Mapping[str, Artifact], *, shows_text: bool
+        self, store: ArtifactStore, artifacts: Mapping[str, StoredArtifact], *, shows_text: bool
     ) -> None:
         self.artifacts, self.folder = artifacts, pages_folder(shows_text=shows_text)
         self._store, self._shows_text = store, shows_text
         self._names = {key: self._name(artifact) for key, artifact in artifacts.items()}
         self._outputs: dict[str, list[Manifest]] = {}
 
-    def _name(self, artifact: Artifact) -> str:
+    def _name(self, artifact: StoredArtifact) -> str:
         # Garbage collection, which knows one store, leaves pages of other stores' artifacts alone.
         prefix = "" if artifact.store is self._store else "other-store-"
         return f"{prefix}{artifact.manifest.artifact_id}.html"
@@ -174,7 +174,7 @@ class _Pages:
             max_values=_MAX_LISTED,
         )
 
-    def _read_samples(self, artifact: Artifact) -> list[RowSample]:
+    def _read_samples(self, artifact: StoredArtifact) -> list[RowSample]:
         if not self._shows_text:
             return []
         return read_row_samples(replace(artifact, checks_digests=False))

@@ -13,7 +13,7 @@ from rich.text import Text
 from flows.lineage.preview import head
 from flows.lineage.row_trace import DocumentTrace, trace_row
 from flows.lineage.shards import LINES, Shard, at_row
-from flows.store.artifact import Artifact
+from flows.store.artifact import StoredArtifact
 from schemas.errors import BertloomError
 from schemas.redaction import redact
 
@@ -58,12 +58,12 @@ class RowSample(NamedTuple):
     """Why the row or its source cannot be read."""
 
 
-def read_row_samples(artifact: Artifact) -> list[RowSample]:
+def read_row_samples(artifact: StoredArtifact) -> list[RowSample]:
     """Return sample rows of an artifact; none if it has no rows or lines of text."""
     return [_read_sample(shard, row) for shard, row in _positions(artifact)]
 
 
-def _positions(artifact: Artifact) -> Iterator[tuple[Shard, int]]:
+def _positions(artifact: StoredArtifact) -> Iterator[tuple[Shard, int]]:
     """Yield the first rows of shards that are spread over the artifact."""
     shards = [entry for entry in artifact.manifest.shards if entry.rows]
     if not shards and artifact.files:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from flows.plots import Axis, Chart, Point, format_tick, linear_axis, log_axis
 from flows.report.figures import Figure, Key, Panel
 from flows.report.run_steps import Built
-from flows.store.artifact import Artifact
+from flows.store.artifact import StoredArtifact
 from flows.store.artifacts import ArtifactStore
 from model.monitoring.plots import PANELS
 from model.monitoring.plots import Panel as Curve
@@ -89,7 +89,7 @@ def read_phases(store: ArtifactStore, phases: Sequence[Built]) -> list[Phase]:
     return placed
 
 
-def _read_lines(artifact: Artifact, path: str) -> list[dict[str, Any]]:
+def _read_lines(artifact: StoredArtifact, path: str) -> list[dict[str, Any]]:
     with artifact.open(path) as source:
         return [json.loads(line) for line in source]
 

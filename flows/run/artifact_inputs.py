@@ -10,7 +10,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from flows.store.artifact import Artifact
+from flows.store.artifact import StoredArtifact
 from flows.store.artifact_paths import artifact_of_path
 from flows.store.artifacts import ArtifactStore
 from schemas.base_configs import Config
@@ -94,14 +94,14 @@ def _folder(item: RawInput) -> str:
     return (path if "://" in path else os.path.realpath(path)).rpartition("/")[0]
 
 
-def _find_artifact(folder: str) -> Artifact | None:
+def _find_artifact(folder: str) -> StoredArtifact | None:
     try:
         return artifact_of_path(folder)
     except (BertloomError, OSError):  # a damaged manifest: the files alone are read
         return None
 
 
-def _ref(name: str, artifact: Artifact, store: ArtifactStore) -> InputRef:
+def _ref(name: str, artifact: StoredArtifact, store: ArtifactStore) -> InputRef:
     """Return the reference, and mark an artifact of this store as used."""
     manifest = artifact.manifest
     # A store can have several addresses, ids of artifacts are unique.

@@ -23,7 +23,7 @@ _CHECKED: set[tuple[object, ...]] = set()
 
 
 @dataclass(frozen=True)
-class Artifact:
+class StoredArtifact:
     """Published artifact of a store.
 
     The first use of a file in a process compares its size and digest with the manifest. Later uses
@@ -102,7 +102,7 @@ class Artifact:
         fs = None if is_local(urls[0]) else file_system(urls[0])[0]
         return ds.dataset([file_system(url)[1] for url in urls], format="ipc", filesystem=fs)
 
-    def upstream(self) -> dict[str, Artifact]:
+    def upstream(self) -> dict[str, StoredArtifact]:
         """Return the artifacts that it was built from, by input name.
 
         Raises:
@@ -110,12 +110,12 @@ class Artifact:
         """
         return {ref.name: self._input(ref) for ref in self.manifest.inputs}
 
-    def input(self, name: str) -> Artifact | None:
+    def input(self, name: str) -> StoredArtifact | None:
         """Return the artifact of one input, None if it has no such input."""
         ref = self.manifest.input(name)
         return self._input(ref) if ref else None
 
-    def _input(self, ref: InputRef) -> Artifact:
+    def _input(self, ref: InputRef) -> StoredArtifact:
         return dataclasses.replace(self.store.input(ref), checks_digests=self.checks_digests)
 
     def __str__(self) -> str:

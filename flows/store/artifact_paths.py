@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from flows.store.artifact import Artifact
+from flows.store.artifact import StoredArtifact
 from flows.store.artifacts import ArtifactStore
 from pipelines.io.file_systems import file_system, protocols_of
 from schemas.errors import ArtifactNotFoundError
@@ -22,7 +22,7 @@ class StoredName(NamedTuple):
     name: str
 
 
-def artifact_of_path(text: str) -> Artifact | None:
+def artifact_of_path(text: str) -> StoredArtifact | None:
     """Return the artifact with a path or URL: of its folder, manifest or file. None for others.
 
     Links of a local path are followed. A relative path must exist: inside an artifact's folder,

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from flows.store.artifact import Artifact
+from flows.store.artifact import StoredArtifact
 from flows.store.backend import open_backend
 from flows.store.pointers import (
     Pointer,
@@ -177,11 +177,11 @@ class ArtifactStore:
 
     # Reading
 
-    def artifact(self, manifest: Manifest) -> Artifact:
+    def artifact(self, manifest: Manifest) -> StoredArtifact:
         """Return the artifact of a manifest."""
-        return Artifact(manifest, self)
+        return StoredArtifact(manifest, self)
 
-    def input(self, ref: InputRef) -> Artifact:
+    def input(self, ref: InputRef) -> StoredArtifact:
         """Return the artifact that an input of an artifact of this store refers to.
 
         Raises:

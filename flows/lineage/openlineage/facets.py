@@ -19,7 +19,7 @@ from flows.run.graph import Step
 from flows.run.provenance import checkout, environment
 from flows.run.run import Run
 from flows.run.step_execution import StepResult
-from flows.store.artifact import Artifact
+from flows.store.artifact import StoredArtifact
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import read_run
 from schemas import arrow
@@ -120,7 +120,7 @@ def artifact_datasets(run: Run, step: Step, manifest: Manifest) -> list[InputDat
     return datasets
 
 
-def _dataset_name(artifact: Artifact) -> str:
+def _dataset_name(artifact: StoredArtifact) -> str:
     """Return the name that the run of an artifact reported; its path if the record is deleted."""
     manifest = artifact.manifest
     with contextlib.suppress(StoreError):  # the record of the run was deleted
