@@ -2,6 +2,6 @@
 
 `page` writes it. Each section has a template in `templates/` and is read from manifests and records
 as plain data: `steps`, `corpus`, `records` (dropped records, lengths), `curves`, `results`.
-`plots` draws charts. `artifact_pages` writes a page for each artifact of the run's lineage, to which
-the numbers of the report link.
+`plots` draws charts. `artifact_pages` writes a page for each artifact of the run's lineage, to
+which the numbers of the report link.
 """
