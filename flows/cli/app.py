@@ -62,9 +62,10 @@ _MODULES = {
     "corpus": ("fetch", "sample", "rebuild", "publish"),
     "lineage": ("lineage", "trace", "diff"),
     "models": ("finetune", "evaluate", "predict", "fill"),
+    "plan": ("plan",),
     "quickstart": ("quickstart",),
     "recipes": ("recipes", "init"),
-    "run": ("run", "plan", "reproduce", "runs", "report"),
+    "run": ("run", "reproduce", "runs", "report"),
     "store": ("ref", "gc", "verify", "doctor"),
     "workers": ("worker-pool", "worker-package"),
 }

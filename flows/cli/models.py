@@ -18,8 +18,9 @@ from pydantic import ValidationError
 
 from flows.cli import options
 from flows.cli.console import echo, echo_raw, write_file
+from flows.cli.plan import print_plan
 from flows.cli.progress import StepPrinter
-from flows.cli.run import print_plan, print_results
+from flows.cli.run import print_results
 from flows.cli.tables import print_result, table
 from flows.formatting import format_metric
 from flows.model_loading import checkpoint_folder, open_filler, open_predictors

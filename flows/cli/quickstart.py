@@ -15,9 +15,9 @@ from flows.cli import options
 from flows.cli.console import echo, echo_raw
 from flows.cli.final_summary import count_line, report_line, warning_lines
 from flows.cli.models import mask_lines
+from flows.cli.plan import print_plan
 from flows.cli.progress import StepPrinter
 from flows.cli.recipes import write_schema_next_to
-from flows.cli.run import print_plan
 from flows.cli.tables import print_parts
 from flows.formatting import format_bytes, format_count
 from flows.model_loading import best_checkpoint, open_filler

@@ -27,7 +27,7 @@ ADVICE = re.compile(
 )
 """Advice to set a field. A word is a field if it has an underscore, a dot, a value or a mark."""
 
-OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+[a-z](?![\w-])")
+OPTION = re.compile(r"(?<![\w-])(?<!var\()--[a-z][a-z-]+[a-z](?![\w-])")
 
 OTHER_NAMES = {
     "it",

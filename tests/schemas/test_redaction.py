@@ -120,7 +120,7 @@ def test_error_of_command_and_traceback_are_redacted(
     def fail(*_: object, **__: object) -> None:
         raise OSError("http://u:SECRET@host/\x1b[31m")
 
-    monkeypatch.setattr("flows.cli.run.load_recipe", fail)
+    monkeypatch.setattr("flows.cli.plan.load_recipe", fail)
     for options in ((), ("--debug",)):
         result = cli(*options, "plan", "sample")
         assert result.code == 70

@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 
 from flows.bert import stages
 from flows.cli import app as command
-from flows.cli import console, options, run
+from flows.cli import console, options, plan, run
 from flows.cli.recipes import init
 from flows.run import dependencies
 from flows.store.artifacts import ArtifactStore
@@ -36,7 +36,8 @@ from schemas.recipe import Recipe
 def recipe(fakes: FakeStages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recipe:
     """Return a recipe of fake stages, which commands load by any name."""
     fake = fakes.recipe(str(tmp_path / "store"))
-    monkeypatch.setattr(run, "load_recipe", lambda *args, **kwargs: fake)
+    for module in (plan, run):
+        monkeypatch.setattr(module, "load_recipe", lambda *args, **kwargs: fake)
     return fake
 
 
@@ -46,7 +47,7 @@ def raise_when_loading(monkeypatch: pytest.MonkeyPatch, error: Exception) -> Non
     def load(*args: object, **kwargs: object) -> Recipe:
         raise error
 
-    monkeypatch.setattr(run, "load_recipe", load)
+    monkeypatch.setattr(plan, "load_recipe", load)
 
 
 @pytest.mark.parametrize(
