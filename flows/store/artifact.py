@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import IO, TYPE_CHECKING, Any, cast
 
 from pipelines.io.file_systems import file_system, is_local
+from pipelines.io.local_files import write_atomic
 from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError
 from schemas.manifest import FileEntry, InputRef, Manifest
 
@@ -20,6 +24,24 @@ if TYPE_CHECKING:
 
 _CHECKED: set[tuple[object, ...]] = set()
 """Root of the store, version and digest of each file that this process has checked."""
+
+_MAX_COPIED_BYTES = 16 << 20
+"""Size up to which rows of a remote shard are read from a copy. Each look at a part of it takes
+several requests otherwise."""
+
+
+@functools.cache
+def _copies() -> TemporaryDirectory[str]:
+    return TemporaryDirectory(prefix="bertloom-shards-")
+
+
+@functools.cache
+def _copy(url: str, sha256: str) -> str:
+    """Return the path of a copy of a remote file; it is kept until this process ends."""
+    fs, path = file_system(url)
+    copy = Path(_copies().name, f"{sha256}.arrow")
+    write_atomic(copy, fs.cat_file(path))  # two threads may copy it at once
+    return str(copy)
 
 
 @dataclass(frozen=True)
@@ -99,6 +121,10 @@ class StoredArtifact:
         if not names:
             raise ArtifactNotFoundError(f"{self}: expected shards, got {', '.join(self.files)}")
         urls = [self.url(name) for name in names]
+        entries = [self.entry(name) for name in names]
+        if not is_local(urls[0]) and sum(e.size_bytes for e in entries) <= _MAX_COPIED_BYTES:
+            pairs = zip(urls, entries, strict=True)
+            return ds.dataset([_copy(url, entry.sha256) for url, entry in pairs], format="ipc")
         fs = None if is_local(urls[0]) else file_system(urls[0])[0]
         return ds.dataset([file_system(url)[1] for url in urls], format="ipc", filesystem=fs)
 
@@ -144,6 +170,8 @@ class StoredArtifact:
 
     def _check_size(self, entry: FileEntry) -> None:
         path, backend, size = self._path(entry), self.store.backend, None
+        if (checked := (backend.root, path)) in _CHECKED:
+            return
         with contextlib.suppress(FileNotFoundError):
             size = backend.size(path)
         if size != entry.size_bytes:
@@ -152,3 +180,4 @@ class StoredArtifact:
                 f"{'no file' if size is None else f'{size:,}'}. Run `bertloom verify`, which "
                 "quarantines the artifact, then the recipe again"
             )
+        _CHECKED.add(checked)

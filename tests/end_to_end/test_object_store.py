@@ -7,7 +7,9 @@ import errno
 import json
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
@@ -15,12 +17,13 @@ from typing import Any
 import fsspec
 import pytest
 from support.fake_gcs import FakeGcs, use_gcs
-from support.store_builder import STAGE, damage, file_of, prepared, published
+from support.store_builder import STAGE, damage, file_of, prepared, publish_shard, published
 from support.store_races import check_swaps, check_that_one_swap_wins
 
 from benchmarks.local_server import LocalServer
 from benchmarks.object_store import READ_SECONDS, Proxy, S3Server, environment
 from flows.lineage.resolve import resolve
+from flows.lineage.shards import rows_with
 from flows.store.activity import ActiveRun, CollectionLock
 from flows.store.artifacts import ArtifactStore
 from flows.store.backend import StoreBackend, open_backend
@@ -276,6 +279,19 @@ def test_large_upload_exists_when_last_response_is_lost(
 
 
 # Requests
+
+
+def test_rows_of_a_small_shard_are_fetched_once(bucket: str, proxy: Proxy) -> None:
+    store = ArtifactStore(f"{bucket}/store")
+    artifact = replace(store.artifact(publish_shard(store)), checks_digests=False)
+    first = len(proxy.requests)
+    for _ in range(3):
+        table = artifact.table()
+        assert table.count_rows() == 2
+        assert table.take([1]).to_pylist()[0]["document_id"] == "b"
+        assert rows_with(table, "document_id", "b") == [1]
+    kinds = Counter(kind for kind, _ in proxy.requests[first:])
+    assert kinds == {"HEAD": 1, "GET": 1}  # the size is compared with the manifest
 
 
 @pytest.mark.slow
