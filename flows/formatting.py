@@ -94,3 +94,8 @@ def align_columns(rows: Iterable[Sequence[str]], *, right: Sequence[int] = ()) -
         ).rstrip()
         for row in table
     ]
+
+
+def format_time(timestamp: str) -> str:
+    """Return an ISO timestamp without fractions of a second: `2026-01-31 12:00:00`."""
+    return timestamp[:19].replace("T", " ")

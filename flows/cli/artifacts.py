@@ -18,7 +18,7 @@ from flows.cli.console import echo, echo_raw, write_file
 from flows.cli.tables import console_for, print_result, table
 from flows.export.export import Format
 from flows.export.export import export as export_artifact
-from flows.formatting import format_bytes, format_duration, format_metric, is_metric
+from flows.formatting import format_bytes, format_duration, format_metric, format_time, is_metric
 from flows.lineage import preview
 from flows.lineage.resolve import open_artifact, open_store
 from flows.lineage.shards import find_shard
@@ -225,11 +225,6 @@ def _row(name: str, group: Sequence[ListedArtifact]) -> tuple[str, ...]:
         return "", stage, created, contents, size, name if first.refs else "(no ref)"
     refs = [*first.refs[:_MAX_REFS], *(["..."] if len(first.refs) > _MAX_REFS else [])]
     return first.pointer.artifact_id, stage, created, _contents(first), size, " ".join(refs)
-
-
-def format_time(timestamp: str) -> str:
-    """Return an ISO timestamp without fractions of a second: `2026-01-31 12:00:00`."""
-    return timestamp[:19].replace("T", " ")
 
 
 def export(

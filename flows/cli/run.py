@@ -10,13 +10,12 @@ from typing import Annotated, Any
 import typer
 
 from flows.cli import options
-from flows.cli.artifacts import format_time
 from flows.cli.console import echo, print_json, write_file
 from flows.cli.final_summary import summary_parts
 from flows.cli.plan import EstimatePrinter, print_plan
 from flows.cli.progress import StepPrinter
 from flows.cli.tables import print_parts, print_result, table
-from flows.formatting import format_duration
+from flows.formatting import format_duration, format_time
 from flows.lineage.openlineage import send_aborts
 from flows.lineage.resolve import open_store
 from flows.recipes.loader import load_recipe

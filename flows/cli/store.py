@@ -14,10 +14,9 @@ from packaging.requirements import Requirement
 from rich.table import Table
 
 from flows.cli import options
-from flows.cli.artifacts import format_time
 from flows.cli.console import echo
 from flows.cli.tables import print_result, table
-from flows.formatting import format_bytes, format_count
+from flows.formatting import format_bytes, format_count, format_time
 from flows.lineage.resolve import open_store, resolve
 from flows.report.artifact_pages import remove_links
 from flows.run.stages import get_stage

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 
 from flows.lineage.resolve import resolve
 from flows.store.artifact import StoredArtifact
@@ -18,6 +17,9 @@ from pipelines.io.file_systems import file_system, is_local
 from pipelines.wordpiece.vocab_files import VOCAB_FILE
 from schemas.arrow import TABLE_KEY
 from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError
+
+if TYPE_CHECKING:
+    import pyarrow.dataset as ds
 
 LINES = (".txt", ".tsv", ".csv", ".jsonl", ".json", ".md")
 """Suffixes of files that are shown line by line."""
@@ -52,6 +54,8 @@ class Shard(NamedTuple):
         """
         if self.artifact:
             return self.artifact.table([self.path])
+        import pyarrow.dataset as ds  # lazy: it loads pandas
+
         fs, path = file_system(self.location)
         filesystem = None if is_local(self.location) else fs
         try:
