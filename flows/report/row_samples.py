@@ -127,6 +127,7 @@ def _source(name: str, trace: DocumentTrace) -> SourceText:
     lines = "\n".join(raw.text.splitlines())
     position = _find_words(lines, trace.text[0]) if trace.text else 0
     start = position - _MAX_BEFORE if position > 2 * _MAX_BEFORE else 0
+    start = max(start, lines.find("\n", start, position) + 1) if start else 0  # a whole line
     first = max(0, start - _MARGIN)
     text = redact(lines[first : start + _MAX_SOURCE + _MARGIN])
     shown = text[start - first :][:_MAX_SOURCE]
