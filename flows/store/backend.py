@@ -20,6 +20,7 @@ from __future__ import annotations
 import abc
 import contextlib
 import errno
+import mimetypes
 import threading
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
@@ -335,6 +336,13 @@ class _Bucket(StoreBackend):
     """Object store that writes under conditions on an object's version."""
 
     is_remote = True
+    _type_option: str
+    """Option of `pipe_file` for the type of a file that a browser is told."""
+
+    def replace(self, path: str, data: bytes) -> None:
+        content_type, _ = mimetypes.guess_type(path)
+        options = {self._type_option: content_type} if content_type else {}
+        self.fs.pipe_file(self._full(path), data, **options)
 
     def check_reachable(self) -> None:
         self.fs.ls(self.fs.split_path(self._root)[0])
@@ -415,6 +423,7 @@ class _S3(_Bucket):
         "Check that the bucket exists, the network (AWS_ENDPOINT_URL) and the credentials "
         "(AWS_PROFILE, or AWS_ACCESS_KEY_ID with AWS_SECRET_ACCESS_KEY)"
     )
+    _type_option = "ContentType"
     _needs_bare_tags = False
     """True if the server expects tags without quotes in `If-Match`, as Ceph's gateway does."""
 
@@ -448,6 +457,7 @@ class _Gcs(_Bucket):
         "Check that the bucket exists, the network and the credentials "
         "(`gcloud auth application-default login`, or GOOGLE_APPLICATION_CREDENTIALS)"
     )
+    _type_option = "content_type"
 
     def _read_version(self, path: str) -> tuple[bytes, str]:
         headers, content = self.fs.call("GET", self.fs.url(self._full(path)))

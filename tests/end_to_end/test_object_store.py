@@ -64,6 +64,17 @@ def test_swaps(remote: str) -> None:
     assert backend.names("probe") == []
 
 
+def test_browsers_are_told_that_a_page_is_html(remote: str) -> None:
+    backend = open_backend(f"{remote}/store")
+    backend.replace("reports/a.html", b"<p>")
+    backend.replace("refs/no-suffix", b"{}")
+    fs, path = file_system(backend.url("reports/a.html"))
+    info = fs.info(path)
+    assert (info.get("ContentType") or info.get("contentType")) == "text/html"
+    assert backend.read("reports/a.html") == b"<p>"
+    assert backend.read("refs/no-suffix") == b"{}"
+
+
 def test_store(remote: str) -> None:
     store = ArtifactStore(f"{remote}/store")
     manifest = prepared(store)
