@@ -67,7 +67,7 @@ def run_markdown(run: Run, *, title: str) -> str:
 
 
 def browser_url(address: str) -> str:
-    """Return the URL by which a browser opens a file of a store; "" if there is none.
+    """Return the URL by which a browser opens a file of a store, or "".
 
     S3 and Google Cloud ask for a login. $AWS_ENDPOINT_URL is the server of another S3.
 

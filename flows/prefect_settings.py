@@ -1,6 +1,6 @@
-"""Where flows run: the configured API of Prefect, or Prefect's temporary server for this process.
+"""Choose where flows run: on the configured API of Prefect, or on its temporary server.
 
-Importing this module neither loads Prefect nor changes the environment.
+Importing this module does not load Prefect or change the environment.
 """
 
 from __future__ import annotations

@@ -56,8 +56,8 @@ __all__ = [
 class TokenDocument(NamedTuple):
     """The WordPiece ids of a document, without special tokens.
 
-    >>> TokenDocument(token_ids=[7, 8, 9], sentence_lengths=[2, 1]).position
-    ''
+    >>> TokenDocument(token_ids=[7, 8, 9], sentence_lengths=[2, 1]).sentence_lengths
+    [2, 1]
     """
 
     token_ids: Sequence[int]
@@ -65,9 +65,6 @@ class TokenDocument(NamedTuple):
 
     sentence_lengths: Sequence[int]
     """Number of tokens of each sentence that has any."""
-
-    position: str = ""
-    """See `RawText`."""
 
     split_id: str | None = None
     """Id that decides whether the document is held out. Default: the document's own id."""
@@ -130,10 +127,7 @@ class _Plan(_SourceFn):
 
 class _Read(_SourceFn):
     def process(self, item: DocumentItem) -> Iterator[_Texts]:
-        texts = read_texts(item.split, self._source, _beam_count("ReadDocuments"))
-        for row, (document_id, text) in enumerate(texts):
-            position = f"{self._source.name}/{item.number:08d}/{row:010d}"
-            yield document_id, text._replace(position=position)
+        yield from read_texts(item.split, self._source, _beam_count("ReadDocuments"))
 
 
 @dataclass(kw_only=True, eq=False)
@@ -245,9 +239,9 @@ class _Tokenize(beam.DoFn):
             count,
             tokens_schema(self._tokenizer.vocab_size),
         )
-        for (_, document), row in zip(documents, batch.to_pylist(), strict=True):
+        for row in batch.to_pylist():
             document_id = row.pop("document_id")
-            yield document_id, TokenDocument(position=document.position, **row)
+            yield document_id, TokenDocument(**row)
 
 
 @dataclass(kw_only=True, eq=False)

@@ -158,7 +158,7 @@ def _find_part(part: str, label: str, manifest: Manifest) -> tuple[Metric, ...]:
     """Return the numbers whose path ends with `part`, scores if there are any; () for a file.
 
     Raises:
-        ArtifactNotFoundError: It is neither a metric nor a file.
+        ArtifactNotFoundError: No metric and no file has the name.
     """
     values = numeric_leaves(manifest.statistics)
     names = [name for name in values if f".{name}".endswith(f".{part}")]

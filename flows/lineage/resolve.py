@@ -101,7 +101,7 @@ def published_manifests(store: ArtifactStore) -> Iterator[Manifest]:
 
 
 def find_artifact(text: str, store: ArtifactStore) -> Manifest | None:
-    """Return the artifact with a name in one of the `FORMS`, None if there is none."""
+    """Return the artifact with a name in one of the `FORMS`, or None."""
     forms = (form for form in FORMS if re.fullmatch(form.pattern, text))
     return next((manifest for form in forms if (manifest := form.find(text, store))), None)
 

@@ -130,7 +130,7 @@ def graph_svg(
         graph: Graph to draw.
         name: Letters, digits and dashes, unique in a page: the ids in the SVG start with it.
         links: Target of a click on a node, by node id.
-        has_own_colors: Define the colors in the picture, for a file of its own. False: the page
+        has_own_colors: Define the colors in the picture, for a separate file. False: the page
             that contains it defines them.
     """
     texts = {key: _box_lines(node) for key, node in graph.nodes.items()}

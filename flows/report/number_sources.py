@@ -30,7 +30,7 @@ class NumberSources:
         return cls(tables.id if tables else "", evaluations)
 
     def of_entry(self, entry: str) -> str:
-        """Return the evaluation of an entry, or the tables if there is none."""
+        """Return the evaluation of an entry; the tables for an entry without evaluation."""
         return self.evaluations.get(entry, self.tables)
 
     def of_rows(self, table: TextTable) -> list[str]:

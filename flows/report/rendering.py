@@ -33,7 +33,7 @@ def artifact_link(artifact_id: str) -> str:
 
 
 def with_pages_in(folder: str, page: str) -> str:
-    """Return a page whose links to artifacts lead to a folder, relative to that of the page."""
+    """Return a page with links to artifacts in a folder, relative to that of the page."""
     return page.replace(f'href="{_PAGES}/', f'href="{escape(folder)}/')
 
 

@@ -337,7 +337,7 @@ class _Bucket(StoreBackend):
 
     is_remote = True
     _type_option: str
-    """Option of `pipe_file` for the type of a file that a browser is told."""
+    """Option of `pipe_file` with the content type, by which a browser shows a page."""
 
     def replace(self, path: str, data: bytes) -> None:
         content_type, _ = mimetypes.guess_type(path)

@@ -7,7 +7,7 @@ their locations. The blobs of a restored item are computed from its files.
 KEY is a digest of everything that determines the item's output; names and numbers of shards are not
 part of it. If one dump of ten changed, or a job was killed, the files of the other items are linked
 into the new artifact under their new names. Files are hashed before use: an item with a missing or
-corrupt file or record is processed again. An item is atomic: an unfinished one starts anew.
+corrupt file or record is processed again, and so is an unfinished item as a whole.
 """
 
 from __future__ import annotations

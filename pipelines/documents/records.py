@@ -33,10 +33,9 @@ class Document(NamedTuple):
     digest: bytes
     """16 bytes, equal for equal text, see `text_digest`."""
 
-    position: str = ""
+    source: str = ""
     """See `RawText`, as for the fields below."""
 
-    source: str = ""
     title: str = ""
     file: str = ""
     byte_start: int = 0

@@ -135,10 +135,6 @@ class RawText(NamedTuple):
     language: str = "en"
     """ISO 639 code."""
 
-    position: str = ""
-    """Sort key in plan order. Among documents with equal ids, the first is kept; rows of a pool or
-    of a shard are in this order. Empty if the order does not matter."""
-
     source: str = ""
     """Name of the source."""
 

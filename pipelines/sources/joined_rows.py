@@ -2,7 +2,7 @@
 
 A document starts at each row whose number is a multiple of `rows_per_document`, and at each row
 whose text matches `document_start_pattern`. Rows are numbered in their file, rows without text too.
-Documents depend neither on splits nor on workers.
+Documents do not depend on splits or workers.
 """
 
 from __future__ import annotations
