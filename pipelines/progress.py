@@ -295,12 +295,11 @@ class Progress:
         if kind is None:
             last = self._measure()
             self._listeners.notify(last._replace(done=last.total))
-        if kind is None or issubclass(kind, Exception):  # else its job may still be running
-            # Also those that workers of an earlier, lost job wrote after its end.
-            all_jobs = self._path.rpartition("-")[0]
-            with _errors_logged(self._job):
-                for file in self._fs.glob(f"{all_jobs}-*"):
-                    self._fs.rm_file(file)
+        # Also those that workers of an earlier, lost job wrote after its end.
+        all_jobs = self._path.rpartition("-")[0]
+        with _errors_logged(self._job):
+            for file in self._fs.glob(f"{all_jobs}-*"):
+                self._fs.rm_file(file)
 
     def _read_files(self) -> None:
         """Note what workers elsewhere have written."""

@@ -194,10 +194,10 @@ class SharedInput:
 
 @contextlib.contextmanager
 def _deleted_after(fs: Any, path: str) -> Iterator[None]:
-    """Delete a file after the block; not if it is interrupted, as its job may still be running."""
+    """Delete a file after the block, also if it is interrupted: its job is then canceled."""
     try:
         yield
-    except Exception:
+    except BaseException:
         with contextlib.suppress(OSError):  # keep the job's own error
             fs.rm_file(path)
         raise

@@ -173,14 +173,14 @@ def test_unavailable_store_does_not_stop_the_updates(
         updates.wait_for(1)
 
 
-def test_interrupted_job_does_not_end_at_100_percent_and_keeps_its_files(
+def test_interrupted_job_does_not_end_at_100_percent_and_deletes_its_files(
     tmp_path: Path, updates: Updates
 ) -> None:
     (tmp_path / ".progress-1-a").write_text("{}")
     with pytest.raises(KeyboardInterrupt), watch(tmp_path):
         raise KeyboardInterrupt
     assert all(update.done < 1 for update in updates)
-    assert (tmp_path / ".progress-1-a").exists()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_listener_that_fails_is_dropped(tmp_path: Path, updates: Updates) -> None:

@@ -340,14 +340,13 @@ def test_each_item_is_processed_once_and_the_plan_is_hidden_and_deleted(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_plan_of_interrupted_launcher_is_kept_for_its_job(tmp_path: Path) -> None:
+def test_plan_of_interrupted_launcher_is_deleted(tmp_path: Path) -> None:
     with (
         pytest.raises(KeyboardInterrupt),
         written_plan([[_Item(0)]], folder=str(tmp_path)),
     ):
         raise KeyboardInterrupt
-    (left,) = tmp_path.iterdir()
-    assert left.name.startswith(".plan-")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_one_worker_gets_the_held_out_items_if_it_can_keep_their_documents(
