@@ -22,7 +22,6 @@ from model.finetuning.jobs import (
     TrialJob,
 )
 from model.launch.launcher import call_in_worker
-from model.monitoring.summaries import summarize_trial, summarize_trials
 from model.task_types.prediction_files import predictions_file, to_lines
 from model.tasks import find_task
 from model.tasks.examples import read_examples, splits_of
@@ -44,7 +43,6 @@ from schemas.errors import ConfigError
 from schemas.execution_configs import ExecutionConfig
 from schemas.finetune_configs import TrialConfig
 from schemas.manifest import RawInput, StageInput, StageOutput
-from schemas.stage import Stage
 from schemas.trial_names import trial_axes, trial_name
 
 if TYPE_CHECKING:
@@ -166,21 +164,3 @@ def _majority(config: TrialConfig, examples: StageInput, *, output: str) -> Stag
     }
     counters = {"examples@train": len(train)}
     return StageOutput(files=files, counters=counters, statistics=statistics)
-
-
-STAGE = Stage(
-    name="finetune",
-    module=__name__,
-    version=5,
-    run=finetune,
-    config=TrialConfig,
-    output_type="trial",
-    libraries=("torch", "numpy", "pyarrow", "safetensors"),
-    inputs=("examples",),
-    optional_inputs=("checkpoint", "vocabulary"),
-    raw_inputs=raw_inputs,
-    supports_resume=True,
-    uses_gpu=True,
-    summarize=summarize_trial,
-    summarize_many=summarize_trials,
-)
