@@ -26,6 +26,7 @@ from schemas.errors import PredictionsError
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 
+
 class Gold(NamedTuple):
     """Right answers of one question."""
 
