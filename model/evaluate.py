@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 from model.finetuning.comparison import Comparison, Trial, compare, read_trials
 from model.finetuning.jobs import EvaluationJob
 from model.launch.launcher import call_in_worker
-from model.monitoring.summaries import summarize_evaluation
 from model.task_results import EvaluationResult, join_cuts
 from model.task_types.prediction_files import check_ids, predictions_file
 from model.tasks import Task, find_task
@@ -34,7 +33,6 @@ from schemas.execution_configs import ExecutionConfig
 from schemas.finetune_configs import EvaluateConfig
 from schemas.fingerprint import content_digest
 from schemas.manifest import FileEntry, StageInput, StageOutput
-from schemas.stage import VARIADIC, Stage
 from schemas.trial_names import trial_entry
 
 if TYPE_CHECKING:
@@ -261,18 +259,3 @@ def _notes(config: EvaluateConfig, task: Task, *, chosen: list[Trial]) -> tuple[
         used, own = ("cased", "uncased") if is_cased else ("uncased", "cased")
         notes.append(f"the paper's model for {task.title} is {own}, this one {used}")
     return tuple(notes)
-
-
-STAGE = Stage(
-    name="evaluate",
-    module=__name__,
-    version=6,
-    run=evaluate,
-    config=EvaluateConfig,
-    output_type="evaluation",
-    libraries=("torch", "numpy", "pyarrow"),
-    inputs=(_EXAMPLES, VARIADIC),
-    has_metrics=True,
-    uses_gpu=True,
-    summarize=summarize_evaluation,
-)
