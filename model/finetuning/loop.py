@@ -16,7 +16,6 @@ from model.finetuning.jobs import CURVE_FILE, TrialJob
 from model.finetuning.phases import Phase, TrialState, phases_of, steps_of
 from model.finetuning.results import write_results
 from model.finetuning.setup import TrialSetup, open_trial
-from model.finetuning.word_rows import WordRows, has_unused_rows
 from model.launch.distributed import ProcessGroup, choose_precision, choose_worker_device
 from model.launch.stopping import StopRequest
 from model.monitoring.reporter import TrialLogger
@@ -64,7 +63,6 @@ def train_trial(job: TrialJob, *, stop: StopRequest) -> dict[str, Any]:
             trainer.run()
             trainer.save_if_needed(older_than=_LAST_SAVE_SECONDS)
             training.flush_logs()
-            training.restore_words()
             try:
                 return write_results(
                     training.setup,
@@ -75,7 +73,6 @@ def train_trial(job: TrialJob, *, stop: StopRequest) -> dict[str, Any]:
                 )
             except TrainingError:
                 if stop.reason:
-                    training.reduce_words()
                     trainer.save_if_needed()
                 raise
             finally:
@@ -98,8 +95,7 @@ class FineTuningModule(TrainingModule[TaskStep]):
         self.checkpoint_config = self.config.checkpoints
         self.is_bf16 = choose_precision(self.config.precision, device) == "bf16"
         self.model: nn.Module = setup.model.to(device)
-        self.words = WordRows(setup) if has_unused_rows(setup) else None
-        self.phases = phases_of(setup, splits=self.words.splits if self.words else setup.splits)
+        self.phases = phases_of(setup)
         self.total_steps: int = sum(phase.steps for phase in self.phases)
         self.progress = TrialState()
         self._schedule = ScheduleConfig(
@@ -191,7 +187,6 @@ class FineTuningModule(TrainingModule[TaskStep]):
         state.seconds = metrics.seconds
         state.loss += metrics.loss
         state.losses += 1
-        state.word_decay *= 1 - metrics.learning_rate * self.config.optimizer.weight_decay
         is_last = state.steps == phase.end
         if is_last or state.steps % max(1, self.total_steps // _CURVE_LINES) == 0:
             self.logger.log_step(
@@ -205,16 +200,6 @@ class FineTuningModule(TrainingModule[TaskStep]):
             )
             state.loss, state.losses = 0.0, 0
         self.logger.on_step_end(state.steps, loss=metrics.loss)
-
-    def restore_words(self) -> None:
-        """Put unused word embeddings back into the model; it cannot be trained further."""
-        if self.words is not None:
-            self.words.restore(decay=self.progress.word_decay)
-
-    def reduce_words(self) -> None:
-        """Undo `restore_words`."""
-        if self.words is not None:
-            self.words.reduce()
 
     def state_dict(self) -> dict[str, Any]:
         return asdict(self.progress)

@@ -183,33 +183,6 @@ def test_consecutive_trials_share_features_but_not_weights(
     assert opened(0).model.config.intermediate_size == 48
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "bert-adam"])
-def test_training_only_used_word_embeddings_equals_training_all(
-    optimizer: str,
-    checkpoint: str,
-    sst: StageInput,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    config = trial_config(checkpoint, num_epochs=4)
-    named = {"name": optimizer, "weight_decay": 0.1}
-    config = config.model_copy(update={"optimizer": config.optimizer.model_copy(update=named)})
-    used = trial_job(tmp_path / "used", sst, config=config)
-    trained(used)
-    monkeypatch.setattr(loop, "has_unused_rows", lambda setup: False)
-    whole = trial_job(tmp_path / "whole", sst, config=config)
-    trained(whole)
-    assert losses(used) == pytest.approx(losses(whole), rel=1e-5)
-    expected, before = weights(whole), load_file(Path(checkpoint) / "model.safetensors")
-    for name, tensor in weights(used).items():
-        torch.testing.assert_close(tensor, expected[name], atol=1e-5, rtol=1e-5)
-    words = "bert.embeddings.word_embeddings.weight"
-    is_decayed = (weights(used)[words] / before[words]).std(dim=1) < 1e-5
-    assert is_decayed.any()
-    assert not is_decayed.all()
-    assert not torch.equal(expected[words][is_decayed], before[words][is_decayed])
-
-
 def test_last_batch_may_be_smaller_and_max_steps_ends_training(
     checkpoint: str, sst: StageInput, tmp_path: Path
 ) -> None:
