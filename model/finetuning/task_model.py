@@ -25,10 +25,10 @@ from model.encoder.hf_weights import (
     read_checkpoint,
 )
 from model.finetuning.batches import TaskBatch, TaskOutput, device_tensor
-from model.finetuning.window_lstm import BiLSTM, lay_out_windows
+from model.finetuning.window_lstm import BiLSTM
 from model.task_types.by_name import TASK_TYPES
 from model.task_types.features import IGNORED
-from pipelines.arrays import Int64s
+from pipelines.arrays import Int64s, ranges
 from pipelines.io.file_systems import file_system
 from schemas.errors import TrainingError
 from schemas.finetune_configs import TaskTypeName
@@ -189,14 +189,17 @@ class TaskModel(nn.Module):
     def _through_lstm(
         self, sequence: torch.Tensor, tokens: TokenBatch
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the BiLSTM's outputs (T, 2 L), meaningless in padding, and the final outputs of
+        """Return the BiLSTM's outputs (T, 2 L), 0 in padding, and the final outputs of
         both directions (B, 2 L)."""
         assert self.lstm is not None  # noqa: S101  # asked before
         lengths, device = tokens.lengths, sequence.device
         starts = _host_starts(tokens)
-        windows = lay_out_windows(starts, lengths, positions=len(sequence), device=device)
+        real = device_tensor(ranges(starts, lengths), device)
         with torch.autocast(device.type, enabled=False):
-            read = self.lstm(sequence.float(), windows, between=list(self.lstm_dropouts))
+            x = sequence.float().index_select(0, real)
+            of_real = self.lstm(x, lengths.tolist(), between=list(self.lstm_dropouts))
+            read = of_real.new_zeros((len(sequence), of_real.shape[1]))
+            read = read.index_copy(0, real, of_real)
         last = device_tensor(starts + lengths - 1, device)
         forwards, backwards = read.chunk(2, dim=1)
         ends = (forwards.index_select(0, last), backwards.index_select(0, tokens.starts))
