@@ -121,13 +121,6 @@ def _member_folders(evaluation: StoredArtifact) -> list[str]:
     """Return the folders of the models that an evaluation chose."""
     trials = evaluation.upstream()
     members = [trials[name] for name in evaluation.manifest.statistics["members"]]
-    for member in members:
-        statistics = member.manifest.statistics
-        if statistics.get("method") == "majority":
-            raise ConfigError(
-                f"{evaluation}: expected a model, got {member}, a majority-class baseline that "
-                f"always predicts {statistics.get('majority')}"
-            )
     return [member.folder(exclude=_TRAINING_FILES) for member in members]
 
 

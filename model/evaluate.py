@@ -21,7 +21,7 @@ from model.finetuning.comparison import Comparison, Trial, compare, read_trials
 from model.finetuning.jobs import EvaluationJob
 from model.launch.launcher import call_in_worker
 from model.monitoring.summaries import summarize_evaluation
-from model.task_types.prediction_files import check_ids, predictions_file, to_lines
+from model.task_types.prediction_files import check_ids, predictions_file
 from model.tasks import Task, find_task
 from model.tasks.examples import read_examples, splits_of
 from model.tasks.reduced_data import examples_cut, joined
@@ -92,6 +92,7 @@ def evaluate(
         Path(folder, _METRICS_FILE).write_bytes(to_json(known))
         files = write_folder(Path(folder), output=output)
         baseline = work.score_majority(known)
+        majority_label = str(work.majority_answer.get("label", ""))
         row_terms = work.write_row_terms(compared.restarts, output=output)
     rows: Mapping[str, int] = examples.statistics["splits"]
     trained = [trial.cut for trial in (*compared.restarts, *chosen)]
@@ -105,6 +106,7 @@ def evaluate(
             ),
             "metrics": known,
             "baseline": baseline,
+            "majority_label": majority_label,
             "cut": joined([examples_cut(examples.statistics), *trained]),
             "threshold": threshold,
             "warnings": warnings_json(warnings),
@@ -162,12 +164,6 @@ class _Work:
     def predict(self, trials: list[Trial], splits: Sequence[str]) -> float:
         """Write the predictions of a model or an ensemble on each split; return their threshold."""
         best = trials[0]
-        if best.method == "majority":
-            for split in splits:
-                table = read_examples(self.examples, split)
-                found = self.task_type.majority_predictions(table, best.majority)
-                Path(self.folder, predictions_file(split)).write_bytes(to_lines(found))
-            return 0.0
         if len(trials) == 1 and "dev" in splits:
             # The trial already has predictions on dev.
             path = predictions_file("dev")
@@ -264,8 +260,8 @@ def _notes(config: EvaluateConfig, task: Task, *, chosen: list[Trial]) -> tuple[
     notes = []
     if len(chosen) < config.ensemble_size:
         notes.append(f"requested an ensemble of {config.ensemble_size}, only {len(chosen)} exist")
-    if chosen[0].cased is not None and task.is_cased not in (None, chosen[0].cased):
-        used, own = ("cased", "uncased") if chosen[0].cased else ("uncased", "cased")
+    if task.is_cased not in (None, chosen[0].is_cased):
+        used, own = ("cased", "uncased") if chosen[0].is_cased else ("uncased", "cased")
         notes.append(f"the paper's model for {task.title} is {own}, this one {used}")
     return tuple(notes)
 

@@ -190,9 +190,8 @@ class TaskTrainingConfig(FeaturesConfig, ComputeConfig):
     model: ModelConfig | None = None
     """Shape of a new model to train on the task from scratch."""
 
-    method: Literal["fine-tune", "feature-based", "majority"] = "fine-tune"
-    """`feature-based`: freeze the encoder and train a BiLSTM on its layers (`tagging` only).
-    `majority`: no model, always the most frequent label of the training data."""
+    method: Literal["fine-tune", "feature-based"] = "fine-tune"
+    """`feature-based`: freeze the encoder and train a BiLSTM on its layers (`tagging` only)."""
 
     feature_layers: LayerChoice = "concat-last-4"
     """`feature-based` only: layers of the encoder to use."""
@@ -262,11 +261,7 @@ class FinetuneConfig(TaskTrainingConfig):
     """Number of best trials on dev to average."""
 
     def _problems(self) -> Iterator[str]:
-        starts = ("init_from_phase", "init_checkpoint", "model")
-        if self.method != "majority":
-            yield from expect_one(self, *starts)
-        elif any(getattr(self, name) is not None for name in starts):
-            yield f"method: majority has no {', '.join(starts)}. Remove it"
+        yield from expect_one(self, "init_from_phase", "init_checkpoint", "model")
         if self.init_from_step is not None and self.init_from_phase is None:
             yield "init_from_step: requires init_from_phase"
         if self.bilstm and self.method != "fine-tune":
@@ -311,7 +306,7 @@ class EvaluateConfig(ComputeConfig):
     """Entry of `finetune` or `ensembles`."""
 
     start: str = ""
-    """Start of the models as tables show it: a phase, `scratch`, a folder's name, `majority`."""
+    """Start of the models as tables show it: a phase, `scratch`, a folder's name."""
 
     ensemble_size: int = Field(default=1, ge=1, le=100)
     """Number of best trials on dev to average."""

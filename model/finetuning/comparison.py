@@ -37,8 +37,8 @@ class Trial(NamedTuple):
 
     @property
     def model(self) -> dict[str, Any]:
-        """Shape of the model; empty for a majority."""
-        return dict(self.given.statistics.get("model", {}))
+        """Shape of the model."""
+        return dict(self.given.statistics["model"])
 
     @property
     def cut(self) -> dict[str, Any]:
@@ -50,10 +50,9 @@ class Trial(NamedTuple):
         return float(self.given.statistics.get("threshold", 0.0))
 
     @property
-    def cased(self) -> bool | None:
-        """Return whether the vocabulary is cased; None without vocabulary."""
-        lowercase = self.given.statistics.get("lowercase")
-        return None if lowercase is None else not lowercase
+    def is_cased(self) -> bool:
+        """True if the vocabulary is cased."""
+        return not self.given.statistics["lowercase"]
 
     @property
     def metrics(self) -> dict[str, dict[str, float]]:
@@ -65,11 +64,6 @@ class Trial(NamedTuple):
     def warnings(self) -> list[TrainingWarning]:
         """Problems of the training."""
         return read_warnings(self.given.statistics)
-
-    @property
-    def majority(self) -> dict[str, Any]:
-        """Most frequent answer, given to every example."""
-        return dict(self.given.statistics["majority"])
 
 
 class Comparison(NamedTuple):

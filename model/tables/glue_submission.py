@@ -32,6 +32,7 @@ SERVER_FILES = {
 }
 """Number of rows of each file that the server requires."""
 
+_MAJORITY_FILE = "WNLI.tsv"
 _HEADER = "index\tprediction\n"
 _SCORES = (0.0, 5.0)  # range of STS-B
 _DATE = (1980, 1, 1, 0, 0, 0)  # fixed, so that equal files give equal bytes
@@ -52,15 +53,10 @@ class _Candidate(NamedTuple):
         return self.evaluation.entry
 
     @property
-    def is_wnli_majority(self) -> bool:
-        """True for the majority class of WNLI, which the paper submits."""
-        return self.name == "WNLI.tsv" and self.evaluation.is_majority
-
-    @property
-    def rank(self) -> tuple[bool, float, str]:
-        """Sort key: the majority class of WNLI, then the best on dev."""
+    def rank(self) -> tuple[float, str]:
+        """Sort key: the best on dev first."""
         score = self.evaluation.dev_score
-        return not self.is_wnli_majority, math.inf if score is None else -score, self.entry
+        return math.inf if score is None else -score, self.entry
 
     def __str__(self) -> str:
         score = self.evaluation.dev_score
@@ -92,8 +88,8 @@ def build_submission(
 ) -> Submission:
     """Return the zip file with the test predictions of all entries.
 
-    Of several entries for a file the best on dev is used. For WNLI, an entry with method `majority`
-    has priority, as the paper submits the majority class. A file whose ids are not 0 to n - 1 is
+    Of several entries for a file the best on dev is used. WNLI's file has the majority class of its
+    training data in each row, as the paper submits it. A file whose ids are not 0 to n - 1 is
     skipped. Each of these adds a note. Entries on other data than GLUE's are ignored.
 
     Args:
@@ -124,6 +120,9 @@ def build_submission(
         predictions = read_lines(chosen.file.url)
         notes += _count_notes(chosen, predictions)
         if not _id_fault(predictions):
+            if name == _MAJORITY_FILE:
+                label = chosen.evaluation.majority_label
+                predictions = [{"id": item["id"], "label": label} for item in predictions]
             ordered = sorted(predictions, key=lambda item: int(item["id"]))
             rows = (f"{item['id']}\t{_answer(item, chosen)}\n" for item in ordered)
             texts[name], entries[name] = "".join([_HEADER, *rows]), chosen.entry
@@ -153,17 +152,11 @@ def _notes(chosen: _Candidate, others: Sequence[_Candidate]) -> Iterator[str]:
     name, entry = chosen.name, chosen.entry
     if cut := cut_on("", chosen.evaluation.cut):
         yield f"{name}: {entry} was tuned on less: {'; '.join(cut)}"
-    if others:
-        why = "the best on dev"
-        if chosen.is_wnli_majority:
-            why = "the majority class, which the paper submits"
+    if name == _MAJORITY_FILE:
+        yield f"{name}: the majority class in each row, as in the paper, not the model of {entry}"
+    elif others:
         names = ", ".join(map(str, (chosen, *others)))
-        yield f"{name}: {names} answer it; taken: {entry}, {why}"
-    if name == "WNLI.tsv" and not chosen.is_wnli_majority:
-        yield (
-            f"{name}: is of {entry}; the paper submits the majority class, for which an entry of "
-            "wnli with method majority is needed"
-        )
+        yield f"{name}: {names} answer it; taken: {entry}, the best on dev"
 
 
 def _count_notes(chosen: _Candidate, predictions: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from model.monitoring.formatting import format_percent
 from model.tables.filled_tables import FilledTable, OurRow, PaperRow, other_splits
 from model.tables.paper_results import Column
-from model.tables.results import MAJORITY, MAJORITY_CLASS, ResultRow
+from model.tables.results import MAJORITY_CLASS, ResultRow
 from model.tables.significance import LEVEL, Comparison, EntryComparison
 from model.tasks.reduced_data import cut_notes, marked
 
@@ -146,13 +146,10 @@ def _result_cells(row: ResultRow) -> dict[str, str]:
 
 
 def _majority_cells(rows: Sequence[ResultRow]) -> Iterator[dict[str, str]]:
-    """Yield a row for each split and metric on which no entry is the majority class."""
+    """Yield a row of the majority class for each split and metric."""
     known: dict[tuple[str, str], str] = {}
     for row in rows:
         known.setdefault((row.split, row.metric), format_percent(row.majority))
-    for row in rows:
-        if row.method == MAJORITY:
-            known.pop((row.split, row.metric), None)
     for (split, metric), score in known.items():
         if score:
             cells = {"task": rows[0].name, "entry": MAJORITY_CLASS}

@@ -20,7 +20,6 @@ from model.tasks.task import Task
 from schemas.errors import PredictionsError
 from schemas.trial_names import grid_point
 
-MAJORITY = "majority"
 MAJORITY_CLASS = "majority class"
 DEV = "dev"
 _DIGITS = 16
@@ -124,6 +123,9 @@ class Evaluation(TableModel):
     baseline: Metrics = {}
     """Scores of the majority class (the most frequent label of train) on the same rows."""
 
+    majority_label: str = ""
+    """Most frequent label of train; "" for tasks without labels."""
+
     trials: tuple[Trial, ...] = Field(default=(), alias="cells")
     best: str = ""
     """Name of the trial with the best score on dev."""
@@ -175,11 +177,6 @@ class Evaluation(TableModel):
                 f"entry {entry}: its artifact's statistics are not those of an evaluation "
                 f"({wrong_fields(error)}). Rebuild the stage evaluate"
             ) from error
-
-    @property
-    def is_majority(self) -> bool:
-        """True for the majority class."""
-        return self.method == MAJORITY
 
     @property
     def data(self) -> str:
@@ -252,8 +249,6 @@ def _precedence(evaluation: Evaluation) -> tuple[bool, int, str]:
 
 def model_label(model: Mapping[str, Any], *, method: str, ensemble: int = 1) -> str:
     """Return a short description of a model, such as `phase-2, L=12 H=768 A=12`."""
-    if method == MAJORITY:
-        return MAJORITY_CLASS
     names = {"scratch": "from scratch", "init_checkpoint": "given checkpoint"}
     start = str(model.get("start", "?"))
     sizes = {"L": "num_hidden_layers", "H": "hidden_size", "A": "num_attention_heads"}
@@ -363,11 +358,11 @@ def with_bracket(text: str, remark: str) -> str:
 
 
 def in_order(evaluations: Sequence[Evaluation], *, tasks: Mapping[str, Task]) -> list[Evaluation]:
-    """Return evaluations sorted by task in the order of `tasks`, then by entry, majority last."""
+    """Return evaluations sorted by task in the order of `tasks`, then by entry."""
     order = {name: number for number, name in enumerate(tasks)}
 
-    def key(item: Evaluation) -> tuple[int, str, bool, str]:
-        return order.get(item.task, len(order)), item.task, item.is_majority, item.entry
+    def key(item: Evaluation) -> tuple[int, str, str]:
+        return order.get(item.task, len(order)), item.task, item.entry
 
     return sorted(evaluations, key=key)
 
@@ -450,7 +445,7 @@ def _paper_scores(
 ) -> dict[str, Any]:
     """Return the column of a score in the paper, and the scores of the same method and layers."""
     key, name = task.paper.get(f"{split}/{metric}", ("", "")) if task else ("", "")
-    if not key or item.is_majority:
+    if not key:
         return {"paper": {}, "paper_split": ""}
     table = PAPER_TABLES[key]
     column = table.column(name, split=split)

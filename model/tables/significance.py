@@ -13,7 +13,7 @@ from pydantic import computed_field
 
 from model.tables.paper_results import PAPER_TABLES
 from model.tables.resampling import Sample, count_draws, draw_means
-from model.tables.results import MAJORITY, MAJORITY_CLASS, ResultRow, TableModel, main_rows
+from model.tables.results import MAJORITY_CLASS, ResultRow, TableModel, main_rows
 from model.task_types.row_terms import Float64s
 
 LEVEL = 0.05
@@ -200,7 +200,7 @@ def compare_entries(
     If several tasks have pretrained twins, the last comparison is the mean over them.
 
     Grid points were selected on the same dev rows, so means are biased upward, and more for larger
-    grids. Majority classes are not compared. `model.tables.sweeps` compares variants of a sweep.
+    grids. `model.tables.sweeps` compares variants of a sweep.
 
     Args:
         rows: Results of all entries.
@@ -296,8 +296,8 @@ def _without_start(row: ResultRow) -> tuple[str, str, dict[str, object]]:
 
 
 def comparable_rows(rows: Sequence[ResultRow]) -> list[ResultRow]:
-    """Return the main rows with a mean, without those of majority classes."""
-    return [row for row in main_rows(rows) if row.mean is not None and row.method != MAJORITY]
+    """Return the main rows with a mean."""
+    return [row for row in main_rows(rows) if row.mean is not None]
 
 
 def is_comparable(first: ResultRow, second: ResultRow) -> bool:

@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 
 from model.task_types.features import Features
 from model.task_types.metrics import METRICS, Answers
-from model.task_types.prediction_files import text_lines
 from model.task_types.row_terms import RowTerms, answer_terms
 from model.task_types.sequences import Texts, encode_texts, join_texts, truncated_lengths
 from model.task_types.task_type import Encoding, Prediction, TaskType, check_outputs, no_answers
@@ -135,42 +134,6 @@ class _TextType(TaskType):
         if valid.type is str and not valid.numbers:
             valid = _Answers.of(task, sorted({*gold, *predicted}))
         return valid.to_numbers(gold), valid.to_numbers(predicted)
-
-    def read_official(self, url: str, examples: pa.Table, *, task: Task) -> list[dict[str, Any]]:
-        """Read GLUE's submission: a header, then index and prediction, in any order.
-
-        The index is a row's id or its number from 0.
-        """
-        lines = list(text_lines(url))
-        if not lines or lines[0] != "index\tprediction":
-            found = repr(lines[0][:80]) if lines else "an empty file"
-            expected = "index and prediction in the first line"
-            raise PredictionsError(f"{url}: expected {expected}, got {found}")
-        if len(lines) - 1 != len(examples):
-            raise PredictionsError(
-                f"{url}: {len(lines) - 1:,} predictions for {len(examples):,} examples: expected "
-                "one for each"
-            )
-        valid, answers = _Answers.of(task, task.labels), dict[str, Any]()
-        for number, line in enumerate(lines[1:], start=2):
-            index, tab, answer = line.partition("\t")
-            where = f"{url}, line {number}"
-            if not tab:
-                raise PredictionsError(f"{where}: expected two columns, got {line!r:.80}")
-            if index in answers:
-                raise PredictionsError(f"{where}: the index {index!r:.80} is there a second time")
-            try:
-                answers[index] = valid.type(answer)
-            except ValueError:
-                answers[index] = None
-            if not valid.has(answers[index]):
-                raise PredictionsError(f"{where}: expected {valid.describe()}, got {answer!r:.80}")
-        ids = examples.column("id").to_pylist()
-        order = _order(list(answers), ids, url=url)
-        return [
-            {"id": name, self.answer_column: answers[index]}
-            for index, name in zip(order, ids, strict=True)
-        ]
 
     def _texts(self, examples: pa.Table, encoding: Encoding) -> tuple[Texts, Texts, Bools]:
         """Return texts A and B of each sequence, and whether it has a B."""
@@ -311,17 +274,3 @@ def _choices(
     shares /= shares.sum(axis=1, keepdims=True)
     best = outputs.argmax(axis=1).tolist()
     yield from zip(examples["id"].to_pylist(), best, shares.tolist(), strict=True)
-
-
-def _order(indexes: list[str], ids: list[str], *, url: str) -> list[str]:
-    """Return the index of each example: its id, or its number from 0."""
-    numbers = [str(number) for number in range(len(ids))]
-    for names in (ids, numbers):
-        if set(indexes) == set(names):
-            return names
-    known = set(ids)
-    row = next(row for row, index in enumerate(indexes) if index not in known)
-    raise PredictionsError(
-        f"{url}, line {row + 2}: the index {indexes[row]!r:.80}: expected the ids of the examples, "
-        f"or the numbers 0 to {len(ids) - 1}"
-    )

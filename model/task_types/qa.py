@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from model.task_types.features import Features
+from model.task_types.prediction_files import is_ours, read_lines
 from model.task_types.qa_decoding import decode_answers
 from model.task_types.qa_windows import (
     answer_spans,
@@ -171,12 +172,14 @@ class QuestionAnswering(TaskType):
         # Beyond all thresholds near 0.
         return {"text": text, "null_odds": -1.0 if text else 1.0, "n_best": [entry]}
 
-    def read_official(self, url: str, examples: pa.Table, *, task: Task) -> list[dict[str, Any]]:
-        """Read SQuAD's JSON of ids and answers, in any order.
+    def read_predictions(self, url: str, examples: pa.Table, *, task: Task) -> list[dict[str, Any]]:
+        """Read bertloom's format, or SQuAD's JSON of ids and answers, in any order.
 
         The text of a missing answer is None; answers to other questions are logged.
         """
         del task
+        if is_ours(url):
+            return read_lines(url)
         answers = read_predictions(url)
         ids = examples.column("id").to_pylist()
         unknown = sorted(set(answers) - set(ids))

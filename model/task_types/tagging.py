@@ -21,7 +21,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from model.task_types.features import IGNORED, Features
-from model.task_types.prediction_files import text_lines
 from model.task_types.row_terms import RowTerms, f1_terms
 from model.task_types.task_type import (
     Encoding,
@@ -30,8 +29,7 @@ from model.task_types.task_type import (
     check_outputs,
     most_frequent,
 )
-from model.tasks.column_files import is_tagged_word, split_line
-from model.tasks.entities import OUTSIDE, EntityCounts, entities_of, iob2, is_tag
+from model.tasks.entities import OUTSIDE, EntityCounts, is_tag
 from model.tasks.task import Task
 from pipelines.arrays import Float32s, Int64s, joined, offsets_of, ranges
 from schemas.errors import PredictionsError
@@ -139,10 +137,6 @@ class TokenClassification(TaskType):
             {"id": name, "tags": [answer["tag"]] * count}
             for name, count in zip(examples["id"].to_pylist(), words, strict=True)
         ]
-
-    def read_official(self, url: str, examples: pa.Table, *, task: Task) -> list[dict[str, Any]]:
-        """Read CoNLL columns with the word first and the tag last."""
-        return _read_columns(url, examples, task=task)
 
     def official_files(
         self,
@@ -332,49 +326,6 @@ def _homes(starts: Int64s, first: Int64s, last: Int64s) -> Int64s:
 
 
 # Files
-
-
-def _read_columns(url: str, examples: pa.Table, *, task: Task) -> list[dict[str, Any]]:
-    """Read CoNLL columns with the words of the examples; `_` may replace spaces inside words."""
-    tokens = []
-    for number, line in enumerate(text_lines(url), start=1):
-        if not line.strip(" \t\r") or line.startswith("-DOCSTART-"):
-            continue
-        cells = split_line(line)
-        can_be_comment = task.layout.allows_comments and line.startswith("# ")
-        if not can_be_comment or is_tagged_word(cells):
-            tokens.append((f"{url}, line {number}", cells))
-    words = [word for row in examples["words"].to_pylist() for word in row]
-    if len(tokens) != len(words):
-        raise PredictionsError(
-            f"{url}: {len(tokens):,} words with tags, the examples have {len(words):,}: expected "
-            "the file that they were made of, tagged"
-        )
-    tags: list[str] = []
-    for (where, cells), word in zip(tokens, words, strict=True):
-        if len(cells) < 2 or cells[0] not in (word, "_".join(word.split())):
-            raise PredictionsError(
-                f"{where}: expected {word!r} and its tag, found {' '.join(cells)!r}"
-            )
-        if not is_tag(cells[-1]):
-            raise PredictionsError(
-                f"{where}: {cells[-1]!r:.60} is no tag: expected O or such as B-LOC"
-            )
-        tags.append(cells[-1])
-    unread = iter(tags)
-    return [
-        {
-            "id": name,
-            "tags": [
-                tag
-                for length in lengths
-                for tag in iob2(entities_of([*itertools.islice(unread, length)]), words=length)
-            ],
-        }
-        for name, lengths in zip(
-            examples["id"].to_pylist(), examples["sentence_lengths"].to_pylist(), strict=True
-        )
-    ]
 
 
 def _conll(examples: pa.Table, predictions: Sequence[Mapping[str, Any]]) -> bytes:

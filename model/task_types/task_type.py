@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from model.task_types.features import Features
-from model.task_types.prediction_files import check_ids, is_ours, read_lines
+from model.task_types.prediction_files import check_ids, read_lines
 from model.task_types.row_terms import RowTerms
 from model.tasks.task import Task
 from pipelines.arrays import Float32s
@@ -137,15 +137,6 @@ class TaskType(ABC):
             TaskDataError: No example has an answer.
         """
 
-    @abstractmethod
-    def read_official(self, url: str, examples: pa.Table, *, task: Task) -> list[dict[str, Any]]:
-        """Read predictions in the format of the task's own scorer, in the order of the examples.
-
-        Raises:
-            PredictionsError: The file cannot be read, or has predictions of other examples.
-            InputError: The file is damaged.
-        """
-
     def official_files(
         self,
         examples: pa.Table,
@@ -191,13 +182,14 @@ class TaskType(ABC):
         return bool(len(examples)) and examples.column(self.answer_column).null_count == 0
 
     def read_predictions(self, url: str, examples: pa.Table, *, task: Task) -> list[dict[str, Any]]:
-        """Read predictions in bertloom's format or, if the first line is not, the official one.
+        """Read predictions in bertloom's format.
 
         Raises:
             PredictionsError: The file cannot be read, or has predictions of other examples.
             InputError: The file is damaged.
         """
-        return read_lines(url) if is_ours(url) else self.read_official(url, examples, task=task)
+        del examples, task
+        return read_lines(url)
 
     def score_file(self, url: str, examples: pa.Table, *, task: Task) -> Scored:
         """Read predictions in bertloom's format and score them.

@@ -105,6 +105,7 @@ def test_the_best_points_restarts_are_scored_on_test(
     assert {name for name, found in scored.items() if "test" in found} == {*own, chosen}
     assert all("hidden" not in found for found in scored.values())
     # Its answers are not known. In the other splits half of the rows have the majority's label.
+    assert said["majority_label"] in ("0", "1")
     assert said["baseline"] == {"dev": {"accuracy": 0.5}, "test": {"accuracy": 0.5}}
     assert len(asked) == len({*own, chosen})  # the chosen one is asked once
     assert scored[chosen]["test"] == said["metrics"]["test"]

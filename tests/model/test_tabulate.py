@@ -16,7 +16,6 @@ from support.evaluation_builder import (
     SCRATCH,
     artifact,
     evaluations,
-    majority,
     results,
     written,
 )
@@ -40,7 +39,6 @@ def everything() -> list[dict[str, Any]]:
     return [
         written("sst-2", "sst-2", [0.90, 0.91, 0.92], other_point=0.95, baseline=0.509),
         written("sst-2-scratch", "sst-2", [0.80, 0.82], model=SCRATCH, baseline=0.509),
-        majority("sst-2-majority", "sst-2", 0.509),
         written("mrpc", "mrpc", [0.88], more={"dev": {"accuracy": 0.83}}),
         written("squad", "squad-1.1", [0.7, 0.72], ensemble=2, ensemble_value=0.75),
         written("ner", "conll-2003", [0.9, 0.92], more={"test": {"entity-f1": 0.87}}),
@@ -99,7 +97,7 @@ def test_the_artifact_holds_the_same_numbers_in_every_form(run: Any, tmp_path: P
     assert (data["tables"][0]["paper"][3]["system"], ours["average"]) == ("BERT_BASE", None)
     assert ours["values"]["SST-2"]["text"] == "91.0 ± 1.0"
     assert found.statistics["entries"]["squad"]["ensemble"] == 0.75
-    assert (found.statistics["tables"]["table-1"], found.counters["entries"]) == (2, 7)
+    assert (found.statistics["tables"]["table-1"], found.counters["entries"]) == (2, 6)
     (headline, *_) = [verdict["sentence"] for verdict in data["verdicts"]]
     for name in ("tables.md", "tables.txt"):
         text = (out / name).read_text()
@@ -254,16 +252,13 @@ def test_results_of_each_task_end_with_majority_class() -> None:
         ("sst-2", "accuracy", "91.0 ± 1.4", "2"),
         ("majority class", "accuracy", "50.9", ""),
     ]
-    given = [written("a", "sst-2", [0.9], baseline=0.509), majority("m", "sst-2", 0.509)]
-    grid = results_table(list(rows_of(*given).values()))  # whose majority is not repeated
-    assert {entry for (entry,) in grid_rows(grid, "entry")} == {"a", "m"}
 
 
 def test_paper_table_has_majority_class_and_restarts() -> None:
     given = [
         written("sst-2", "sst-2", [0.9, 0.92, 0.91], baseline=0.509),
         written("cola", "cola", [0.3, 0.4], baseline=0.0),
-        majority("wnli", "wnli", 0.56),
+        written("wnli", "wnli", [0.56]),
     ]
     (table,) = [one for one in fill_tables(results(*given)) if one.rows]
     assert grid_rows(paper_table(table), "system", "SST-2", "CoLA", "restarts")[-2:] == [

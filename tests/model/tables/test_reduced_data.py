@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.evaluation_builder import SCRATCH, artifact, majority, results, written
+from support.evaluation_builder import SCRATCH, artifact, results, written
 from support.finetuning_builder import sentiment, trial_config, trial_job, write_checkpoint
 
 import model.tabulate
@@ -95,9 +95,8 @@ def test_steps_and_ends_of_texts_are_a_cut(tmp_path: Path) -> None:
 def tabulated(tmp_path: Path) -> dict[str, bytes]:
     """The files of tables of a whole entry and one of cut-down data."""
     given = [
-        written("sst-2", "sst-2", [0.80, 0.82, 0.81]) | {"cut": CUT},
+        written("sst-2", "sst-2", [0.80, 0.82, 0.81], baseline=0.509) | {"cut": CUT},
         written("sst-2-scratch", "sst-2", [0.70, 0.72], model=SCRATCH),
-        majority("sst-2-majority", "sst-2", 0.509),
     ]
     model.tabulate.tabulate(
         TabulateConfig(),
@@ -123,7 +122,7 @@ def test_every_form_of_the_tables_marks_it(tabulated: dict[str, bytes]) -> None:
         assert line["cut"] == (SAID if is_cut else "")
     data = json.loads(tabulated["tables.json"])
     cuts = {row["entry"]: row["cut"] for row in data["results"]}
-    assert cuts == {"sst-2": SAID.split("; "), "sst-2-scratch": [], "sst-2-majority": []}
+    assert cuts == {"sst-2": SAID.split("; "), "sst-2-scratch": []}
 
 
 def test_the_average_of_a_table_is_cut_with_its_parts() -> None:
