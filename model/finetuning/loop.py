@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Generator
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
 from model.data.loader import prefetch
 from model.finetuning.batches import TaskBatch, TaskStep
+from model.finetuning.feature_tagger import FeatureTagger
 from model.finetuning.jobs import CURVE_FILE, TrialJob
 from model.finetuning.phases import Phase, TrialState, phases_of, steps_of
+from model.finetuning.prediction import compute_outputs
 from model.finetuning.results import write_results
-from model.finetuning.setup import TrialSetup, open_trial
+from model.finetuning.setup import DEV, Split, TrialSetup, open_trial
 from model.launch.distributed import ProcessGroup, choose_precision, choose_worker_device
 from model.launch.stopping import StopRequest
 from model.monitoring.reporter import TrialLogger
@@ -24,6 +30,8 @@ from model.optim.schedules import learning_rate
 from model.training.checkpoints import Checkpoints
 from model.training.health import PAGE
 from model.training.loop import StepMetrics, Trainer, TrainingModule, resume_from_checkpoint
+from pipelines.arrays import Float32s
+from pipelines.progress import PROGRESS_FILE
 from pipelines.seeds import key_for
 from schemas.errors import TrainingError
 from schemas.model_configs import ScheduleConfig
@@ -56,7 +64,11 @@ def train_trial(job: TrialJob, *, stop: StopRequest) -> dict[str, Any]:
         f"{job.work}/checkpoints", keep_last=job.config.checkpoints.save_total_limit
     )
     with checkpoints.lock():
-        training = FineTuningModule(open_trial(job), device=device, checkpoints=checkpoints)
+        setup = open_trial(job)
+        setup.model.to(device)
+        if isinstance(setup.model, FeatureTagger):
+            setup = encode_splits(setup, setup.model, device=device, stop=stop)
+        training = FineTuningModule(setup, device=device, checkpoints=checkpoints)
         group = ProcessGroup(0, 1, device)
         trainer = Trainer(training, group=group, checkpoints=checkpoints, stop=stop)
         with closing(training.logger):
@@ -79,6 +91,43 @@ def train_trial(job: TrialJob, *, stop: StopRequest) -> dict[str, Any]:
                 del training, trainer
                 if device.type == "cuda":  # free memory for other trials of this process
                     torch.cuda.empty_cache()
+
+
+def encode_splits(
+    setup: TrialSetup, model: FeatureTagger, *, device: torch.device, stop: StopRequest
+) -> TrialSetup:
+    """Return a trial whose training data has the outputs of its frozen encoder.
+
+    The encoder reads the data once, not in each epoch. A file in the trial's folder holds the
+    outputs, because those of a large encoder exceed the memory; it vanishes with the process.
+
+    Raises:
+        TrainingError: A stop was requested.
+    """
+    job, folder = setup.job, setup.job.folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    splits = dict(setup.splits)
+    for name in splits.keys() - {DEV}:
+        examples, features = splits[name]
+        encoded = compute_outputs(
+            model.encode,
+            features,
+            per_device_max_tokens=job.config.per_device_max_tokens,
+            device=device,
+            pad_id=setup.tokenizer.pad_id,
+            is_bf16=choose_precision(job.config.precision, device) == "bf16",
+            progress=f"{job.name}: encode {name}",
+            progress_file=folder / PROGRESS_FILE,
+            stop=stop,
+            new_array=functools.partial(_new_file_array, folder=folder),
+        )
+        splits[name] = Split(examples, replace(features, encoded=encoded))
+    return replace(setup, splits=splits)
+
+
+def _new_file_array(shape: tuple[int, ...], *, folder: Path) -> Float32s:
+    file = TemporaryFile(dir=folder)  # noqa: SIM115  # the array closes it
+    return np.memmap(file, np.float32, mode="w+", shape=shape)
 
 
 class FineTuningModule(TrainingModule[TaskStep]):

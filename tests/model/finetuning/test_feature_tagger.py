@@ -54,7 +54,7 @@ def test_each_choice_reads_its_layers(layers: LayerChoice) -> None:
             "last": encoded.sequence[batch.positions],
             "concat-last-4": torch.cat(found[-4:], dim=1),
         }[layers]
-    torch.testing.assert_close(model.mix(encoded.layers, batch.positions), expected)
+    torch.testing.assert_close(model.mix(model.encode(batch)), expected)
     assert model(batch).logits.shape == (UNITS * TAGGED, OUTPUTS["tagging"])
 
 
