@@ -32,17 +32,17 @@ import fsspec
 from fsspec import AbstractFileSystem
 
 from benchmarks.timing import parser_for
-from pipelines.beam.pipeline import shard_pipeline
-from pipelines.beam.shard_work import SharedInput, written_plan
 from pipelines.documents.build_shard import BuildDocumentShard
 from pipelines.documents.exclusions import shard_items
 from pipelines.documents.plan import plan as plan_documents
-from pipelines.documents.tokens import BuildTokenShard
 from pipelines.instances.build_shard import BuildInstanceShard
 from pipelines.instances.plan import plan as plan_instances
 from pipelines.io.file_systems import file_system
 from pipelines.io.stage_inputs import InputFile
 from pipelines.runners.job_context import ErrorFiles
+from pipelines.shard_job.pipeline import shard_pipeline
+from pipelines.shard_job.work import SharedInput, written_plan
+from pipelines.tokens.build_shard import BuildTokenShard
 from schemas.corpus_configs import DocumentsConfig, InstancesConfig, WikipediaSource
 from schemas.fingerprint import content_digest
 from schemas.manifest import FileEntry, StageInput

@@ -39,13 +39,13 @@ from benchmarks.local_server import free_ports
 from benchmarks.object_store import counted_s3, environment
 from benchmarks.timing import parser_for
 from flows.sample import write_sample
-from pipelines.build_documents import build_documents
-from pipelines.build_instances import build_instances
-from pipelines.build_tokens import build_tokens
-from pipelines.build_vocabulary import build_vocabulary
+from pipelines.documents.job import build_documents
+from pipelines.instances.job import build_instances
 from pipelines.runners.job_server import connection_error
 from pipelines.runners.portable import PortableRunner, worker_program
 from pipelines.runners.registry import get_runner
+from pipelines.tokens.job import build_tokens
+from pipelines.vocabulary.job import build_vocabulary
 from schemas.corpus_configs import (
     DocumentsConfig,
     InstancesConfig,

@@ -14,9 +14,8 @@ from flows.store.artifact import StoredArtifact
 from flows.store.artifact_paths import artifact_of_path
 from flows.store.runs import read_run, run_ids
 from model.encoder.hf_config import download_advice
-from model.evaluate import STAGE as EVALUATE
 from model.launch.core_share import limit_thread_spinning
-from model.pretrain import STAGE as PRETRAIN
+from model.task_results import read_evaluation
 from model.training.artifact_files import OPTIMIZER_FILE, STATE_FILE
 from pipelines.io.file_systems import file_system
 from schemas.errors import ArtifactNotFoundError, ConfigError
@@ -69,8 +68,8 @@ def open_predictors(name: str, *, store: str | None) -> list[Predictor]:
 
     if not ((Path(name) / "config.json").is_file() or "://" in name):
         artifact = _find_artifact(name, store)
-        if artifact.manifest.stage == EVALUATE.name:
-            threshold = float(artifact.manifest.statistics["threshold"])
+        if artifact.manifest.stage == "evaluate":
+            threshold = read_evaluation(artifact.manifest).threshold
             predictors = [Predictor.open(folder) for folder in _member_folders(artifact)]
             return [dataclasses.replace(item, threshold=threshold) for item in predictors]
     return [Predictor.open(checkpoint_folder(name, store=store))]
@@ -107,7 +106,7 @@ def _newest_pretrained(store: str | None) -> str:
     opened = open_store(store)
     for run_id in reversed(run_ids(opened)):
         steps = read_run(opened, run_id).steps
-        phases = [step for step in steps if step.label.partition(".")[0] == PRETRAIN.name]
+        phases = [step for step in steps if step.label.partition(".")[0] == "pretrain"]
         if phases:
             manifests = [opened.read_manifest(phase.manifest) for phase in phases]
             return best_checkpoint(manifests).artifact_id
@@ -120,7 +119,7 @@ def _newest_pretrained(store: str | None) -> str:
 def _member_folders(evaluation: StoredArtifact) -> list[str]:
     """Return the folders of the models that an evaluation chose."""
     trials = evaluation.upstream()
-    members = [trials[name] for name in evaluation.manifest.statistics["members"]]
+    members = [trials[name] for name in read_evaluation(evaluation.manifest).members]
     return [member.folder(exclude=_TRAINING_FILES) for member in members]
 
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from model.encoder.hf_config import check_layout
 from model.finetuning.jobs import RECORDS, TrialJob
 from model.launch.launcher import call_in_worker
-from model.monitoring.summaries import summarize_trial, summarize_trials
 from model.training.artifact_files import (
     OPTIMIZER_FILE,
     STATE_FILE,
@@ -31,7 +30,6 @@ from schemas.errors import ConfigError
 from schemas.execution_configs import ExecutionConfig
 from schemas.finetune_configs import TrialConfig
 from schemas.manifest import RawInput, StageInput, StageOutput
-from schemas.stage import Stage
 from schemas.trial_names import trial_name
 
 if TYPE_CHECKING:
@@ -112,21 +110,3 @@ def finetune(
         notes=tuple(found["notes"]),
         raw_inputs=raw_inputs(config),
     )
-
-
-STAGE = Stage(
-    name="finetune",
-    module=__name__,
-    version=5,
-    run=finetune,
-    config=TrialConfig,
-    output_type="trial",
-    libraries=("torch", "numpy", "pyarrow", "safetensors"),
-    inputs=("examples",),
-    optional_inputs=("checkpoint", "vocabulary"),
-    raw_inputs=raw_inputs,
-    supports_resume=True,
-    uses_gpu=True,
-    summarize=summarize_trial,
-    summarize_many=summarize_trials,
-)

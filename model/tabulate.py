@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from model.monitoring.summaries import summarize_tables
 from model.tasks import TASKS
 from model.training.artifact_files import write_file
 from schemas.errors import PredictionsError
@@ -17,7 +16,6 @@ from schemas.execution_configs import ExecutionConfig
 from schemas.finetune_configs import TabulateConfig
 from schemas.fingerprint import content_digest
 from schemas.manifest import StageInput, StageOutput
-from schemas.stage import VARIADIC, Stage
 
 if TYPE_CHECKING:
     from model.tables.document import Tables
@@ -151,17 +149,3 @@ def _statistics(tables: Tables) -> dict[str, Any]:
         "averages": {row.name: row.average.value for row in rows if row.average},
         "tables": {table.key: len(table.rows) for table in tables.tables},
     }
-
-
-STAGE = Stage(
-    name="tabulate",
-    module=__name__,
-    version=7,
-    run=tabulate,
-    config=TabulateConfig,
-    output_type="tables",
-    libraries=("matplotlib", "numpy"),
-    inputs=(VARIADIC,),
-    has_metrics=True,
-    summarize=summarize_tables,
-)

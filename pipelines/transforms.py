@@ -32,10 +32,10 @@ from pipelines.documents.records import (
     record_batch,
     split_text,
 )
-from pipelines.documents.tokens import tokenize_batch
 from pipelines.io.raw_files import expand_paths
 from pipelines.io.splits import RawText
 from pipelines.sources import SOURCES
+from pipelines.tokens.build_shard import tokenize_batch
 from pipelines.wordpiece.text_rules import TextRules, read_text_rules
 from pipelines.wordpiece.tokenizer import WordPieceTokenizer
 from pipelines.wordpiece.vocab_files import read_vocab

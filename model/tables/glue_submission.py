@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 from model.tables.results import Evaluation
 from model.task_types.prediction_files import predictions_file, read_lines
-from model.tasks.reduced_data import cut_on
 from model.tasks.task import Task
 from pipelines.io.stage_inputs import InputFile
 from schemas.errors import PredictionsError
@@ -55,14 +54,14 @@ class _Candidate(NamedTuple):
     @property
     def rank(self) -> tuple[float, str]:
         """Sort key: the best on dev first."""
-        score = self.evaluation.dev_score
+        score = self.evaluation.result.dev_score
         return math.inf if score is None else -score, self.entry
 
     def __str__(self) -> str:
-        score = self.evaluation.dev_score
+        score = self.evaluation.result.dev_score
         if score is None:
             return f"{self.entry} (no dev score)"
-        return f"{self.entry} ({self.evaluation.metric} {100 * score:.1f} on dev)"
+        return f"{self.entry} ({self.evaluation.result.metric} {100 * score:.1f} on dev)"
 
 
 class Submission(NamedTuple):
@@ -103,11 +102,13 @@ def build_submission(
     """
     candidates: dict[str, list[_Candidate]] = {}
     for evaluation in evaluations:
-        task, given = tasks.get(evaluation.task), inputs[evaluation.entry]
+        task, given = tasks.get(evaluation.result.task), inputs[evaluation.entry]
+        if task is None or evaluation.result.model.data:
+            continue
         files = {entry.path: entry for entry in given.files}
-        for split, name in task.submission.items() if task and not evaluation.data else ():
+        for split, name in task.submission.items():
             entry = files.get(predictions_file(split))
-            if task and entry and name in SERVER_FILES:
+            if entry and name in SERVER_FILES:
                 found = _Candidate(name, evaluation, task, InputFile.of(given, entry))
                 candidates.setdefault(name, []).append(found)
     notes: list[str] = []
@@ -121,7 +122,7 @@ def build_submission(
         notes += _count_notes(chosen, predictions)
         if not _id_fault(predictions):
             if name == _MAJORITY_FILE:
-                label = chosen.evaluation.majority_label
+                label = chosen.evaluation.result.majority_label
                 predictions = [{"id": item["id"], "label": label} for item in predictions]
             ordered = sorted(predictions, key=lambda item: int(item["id"]))
             rows = (f"{item['id']}\t{_answer(item, chosen)}\n" for item in ordered)
@@ -150,7 +151,7 @@ def to_zip(texts: Mapping[str, str]) -> bytes:
 def _notes(chosen: _Candidate, others: Sequence[_Candidate]) -> Iterator[str]:
     """Yield notes on the choice of an entry."""
     name, entry = chosen.name, chosen.entry
-    if cut := cut_on("", chosen.evaluation.cut):
+    if cut := chosen.evaluation.result.cut.on(""):
         yield f"{name}: {entry} was tuned on less: {'; '.join(cut)}"
     if name == _MAJORITY_FILE:
         yield f"{name}: the majority class in each row, as in the paper, not the model of {entry}"

@@ -16,7 +16,8 @@ from matplotlib.patches import Patch
 from model.monitoring.formatting import format_percent
 from model.monitoring.palette import COLORS, GRAY, GRID, INK, SURFACE
 from model.tables.charts import PAPER_MODEL, Chart, ChartPanel, spread, widen
-from model.tables.results import DEV, MAJORITY_CLASS, ResultRow, main_rows, with_bracket
+from model.tables.results import MAJORITY_CLASS, ResultRow, main_rows, with_bracket
+from model.task_results import DEV
 from model.tasks.reduced_data import cut_notes, marked
 from schemas.errors import PredictionsError
 

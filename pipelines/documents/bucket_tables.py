@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipelines.beam.shard_work import Blob, WorkResult
 from pipelines.counters import Counters
 from pipelines.io.file_systems import file_system
 from pipelines.io.shards import ShardWriter, open_shard
+from pipelines.shard_job.work import Blob, WorkResult
 
 _BATCH_ROWS = 1 << 18
 

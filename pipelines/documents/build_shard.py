@@ -11,8 +11,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines.beam.item_cache import CacheableShardFn
-from pipelines.beam.shard_work import Blob, WorkResult
 from pipelines.counters import (
     DROPPED_TEMPLATE,
     STREAM_PART,
@@ -33,8 +31,10 @@ from pipelines.documents.plan import (
     language_of,
 )
 from pipelines.documents.records import Document, record_batch, split_text
-from pipelines.io.bzip2_blocks import StreamCrcPart, verify_stream_crcs
 from pipelines.io.shards import ShardWriter, open_shard
+from pipelines.mediawiki.bzip2 import StreamCrcPart, verify_stream_crcs
+from pipelines.shard_job.item_cache import CacheableShardFn
+from pipelines.shard_job.work import Blob, WorkResult
 from pipelines.sources import SOURCES, RawText, Split
 from schemas.arrow import DOCUMENTS
 from schemas.corpus_configs import AnySource, DocumentsConfig, WikipediaSource

@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipelines.beam.shard_work import WorkResult
 from pipelines.counters import (
     DROPPED_TEMPLATE,
     MAX_EXAMPLES,
@@ -28,6 +27,7 @@ from pipelines.documents.duplicates import SAME_ID, Duplicates, excluded_rows
 from pipelines.documents.plan import DocumentItem, raw_files
 from pipelines.documents.records import kept_counts
 from pipelines.io.shards import open_shard
+from pipelines.shard_job.work import WorkResult
 from schemas.arrow import DUPLICATES
 from schemas.corpus_configs import DocumentsConfig, TextSource
 from schemas.manifest import FileEntry

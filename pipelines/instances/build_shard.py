@@ -12,8 +12,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.arrays import Int64s, flat_lists, list_array, ranges
-from pipelines.beam.item_cache import CacheableShardFn
-from pipelines.beam.shard_work import SharedInput, WorkResult
 from pipelines.counters import Counters
 from pipelines.instances import HELD_OUT, HELD_OUT_PREFIX, is_held_out
 from pipelines.instances.masking import read_vocabulary_ids
@@ -26,6 +24,8 @@ from pipelines.io.files import Statistics
 from pipelines.io.shards import ShardWriter, open_shard
 from pipelines.io.stage_inputs import InputFile
 from pipelines.lengths import LengthHistogram, LengthsRecord, PairCounts
+from pipelines.shard_job.item_cache import CacheableShardFn
+from pipelines.shard_job.work import SharedInput, WorkResult
 from schemas.arrow import instances_schema, tokens_schema
 from schemas.corpus_configs import InstancesConfig
 from schemas.manifest import FileEntry

@@ -25,12 +25,12 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from pipelines.counters import STREAM_PART, Count
-from pipelines.io.bzip2_blocks import BlockReader, split_at_blocks
 from pipelines.io.checksums import is_checksum_list, published_checksums, verify_file
 from pipelines.io.compression import Chunk, Compression, Damage, compression_of, decompressed
 from pipelines.io.file_systems import SMALL_READ_AHEAD
 from pipelines.io.raw_files import expand_paths, file_size, open_file, parallel_map
 from pipelines.io.splits import RawText, SourceFile, Split, split_bytes
+from pipelines.mediawiki.bzip2 import BlockReader, split_at_blocks
 from pipelines.mediawiki.dumps import (
     Encoding,
     Header,

@@ -221,7 +221,7 @@ def test_ten_restarts_are_in_the_order_of_their_numbers() -> None:
     given = written("a", "sst-2", runs)
     given["cells"] = sorted(given["cells"], key=lambda cell: cell["name"])  # r0, r1, r10, r11, ...
     (item,) = evaluations(given)
-    assert item.scores("dev", "accuracy").runs == tuple(runs)
+    assert item.result.scores("dev", "accuracy").runs == tuple(runs)
 
 
 def test_a_metric_without_a_value_leaves_no_mean_and_is_noted(run: Any, tmp_path: Path) -> None:

@@ -17,8 +17,6 @@ import pytest
 from support.waiting import wait_until
 
 from pipelines import progress
-from pipelines.beam.shard_job import run_shard_job
-from pipelines.beam.shard_work import WorkResult
 from pipelines.io.compression import decompressed
 from pipelines.progress import (
     PROGRESS_FILE,
@@ -32,6 +30,8 @@ from pipelines.progress import (
     progress_listener,
     report_fraction,
 )
+from pipelines.shard_job.job import run_shard_job
+from pipelines.shard_job.work import WorkResult
 from schemas.execution_configs import ExecutionConfig
 
 

@@ -14,7 +14,7 @@ from flows.store.garbage_collection import find_garbage
 from flows.store.pointers import Pointer, key_path
 from flows.store.runs import StepRecord, read_run
 from model.training.checkpoint_files import TensorFileEntry
-from pipelines.beam.item_cache import CacheRecord
+from pipelines.shard_job.item_cache import CacheRecord
 from schemas.errors import ArtifactCorruptError, FingerprintError
 from schemas.fingerprint import (
     canonical_json,

@@ -38,13 +38,13 @@ def trial(name: str, value: float | None, **more: Any) -> Trial:
     metrics = {"dev": {"matthews": value}} if value is not None else {}
     found = {
         "cell": {"batch_size": 16, "learning_rate": 2e-5, "num_epochs": 3, "restart": 0},
-        "method": "fine-tune",
+        "task": "cola",
         "metrics": metrics,
         **more,
     }
-    return Trial(
-        name, StageInput(name=name, artifact_id="a", data="/d", files=(), statistics=found)
-    )
+    given = StageInput(name=name, artifact_id="a", data="/d", files=(), statistics=found)
+    (made,) = read_trials({name: given})
+    return made
 
 
 def test_best_trial_and_best_point_may_differ() -> None:
@@ -58,13 +58,11 @@ def test_best_trial_and_best_point_may_differ() -> None:
     assert [c.name for c in comparison.best][:2] == ["bs16-lr2e-05-ep3-r1", "bs16-lr5e-05-ep3-r1"]
     assert comparison.best_point == "bs16-lr5e-05-ep3"
     sd = pytest.approx(statistics.stdev([0.5, 0.7]))
-    assert comparison.points[0] == {
+    assert comparison.points[0].model_dump() == {
         "name": "bs16-lr2e-05-ep3", "mean": pytest.approx(0.6), "sd": sd, "runs": 2,
     }  # fmt: skip
-    assert comparison.points[1]["mean"] == pytest.approx(0.65)
-    recorded = json.loads(json.dumps(comparison.statistics()))
-    assert recorded["best"] == "bs16-lr2e-05-ep3-r1"
-    assert [c["name"] for c in recorded["cells"]] == sorted(c.name for c in trials)
+    assert comparison.points[1].mean == pytest.approx(0.65)
+    assert [c.name for c in comparison.scored_trials({})] == sorted(c.name for c in trials)
     equal = [trial("b-r1", 0.5), trial("b-r0", 0.5), trial("a-r0", 0.4)]
     assert [c.name for c in compare(equal, metric="matthews").best] == ["b-r1", "b-r0", "a-r0"]
 
@@ -76,7 +74,7 @@ def test_the_order_of_a_recipes_lists_changes_nothing() -> None:
         for batch, rate in [(32, 2e-5), (8, 1e-4), (8, 2e-5)]:
             name = f"{entry}bs{batch}-lr{rate:g}-ep3-r0"
             point = {"batch_size": batch, "learning_rate": rate, "num_epochs": 3, "restart": 0}
-            given[name] = trial(name, 0.5, cell=point).given
+            given[name] = trial(name, 0.5, cell=point).artifact
     points = ("bs8-lr2e-05-ep3-r0", "bs8-lr0.0001-ep3-r0", "bs32-lr2e-05-ep3-r0")
     expected = [*points, *(f"a.{point}" for point in points)]
     for inputs in (given, dict(reversed(given.items()))):

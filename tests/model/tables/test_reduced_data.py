@@ -24,7 +24,8 @@ from model.monitoring.summaries import score_cut
 from model.tables.document import Tables
 from model.tables.filled_tables import fill_tables
 from model.tables.paper_results import GLUE_COLUMNS
-from model.tasks.reduced_data import cut_on, examples_cut
+from model.task_results import Cut
+from model.tasks.reduced_data import examples_cut
 from schemas.execution_configs import ExecutionConfig
 from schemas.finetune_configs import ExamplesConfig, TabulateConfig
 from schemas.manifest import Manifest
@@ -52,7 +53,7 @@ def examples_of(tmp_path: Path, *, rows: int, bad: int = 0, **config: Any) -> di
 def test_fewer_rows_than_the_official_split_has_are_a_cut(tmp_path: Path) -> None:
     made = examples_of(tmp_path, rows=900, max_samples={"train": 40})
     assert made["cut"] == {"train": {"kept": 40, "of": 67_349, "unit": "rows"}}  # dev has 872
-    assert examples_cut(made) == {"training": ["40 of 67,349 training rows"], "splits": {}}
+    assert examples_cut(made) == Cut(training=("40 of 67,349 training rows",), splits={})
 
 
 def test_of_other_data_what_was_left_out_is_a_cut(tmp_path: Path) -> None:
@@ -156,7 +157,7 @@ def test_the_report_marks_it(tabulated: dict[str, bytes]) -> None:
 
 def test_lines_of_the_command_say_it() -> None:
     def made(statistics: dict[str, Any]) -> Manifest:
-        return Manifest.model_construct(statistics=statistics)
+        return Manifest.model_construct(artifact_id="0" * 16, statistics=statistics)
 
     trial = made({"task": "sst-2", "metrics": {"dev": {"accuracy": 0.8}}, "cut": CUT})
     assert get_stage("finetune").summary(trial) == f"accuracy 80.0 on dev ({SAID})"
@@ -180,7 +181,6 @@ def test_single_scores_say_it() -> None:
     assert "metrics.dev.accuracy" in dict(numeric_leaves(evaluated))
     assert "; ".join(score_cut("metrics.dev.accuracy", evaluated)) == SAID
     assert score_cut("metrics.test.accuracy", evaluated) == tuple(CUT["training"])
-    assert cut_on("test", CUT) == tuple(CUT["training"])
     tables = {"entries": {"a.b": {"mean": 0.5, "cut": ["x"]}, "a": {"mean": 0.4, "cut": []}}}
     assert score_cut("entries.a.b.mean", tables) == ("x",)
     assert score_cut("entries.a.mean", tables) == ()

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from support.dump_builder import dump, page
 
-from pipelines.beam.item_cache import CachingShardFn, ItemCache
-from pipelines.beam.shard_work import WorkResult
 from pipelines.counters import check_balance
 from pipelines.documents import build_shard
 from pipelines.documents.build_shard import BuildDocumentShard
 from pipelines.documents.plan import plan
+from pipelines.shard_job.item_cache import CachingShardFn, ItemCache
+from pipelines.shard_job.work import WorkResult
 from schemas.corpus_configs import DocumentsConfig, WikipediaSource
 
 

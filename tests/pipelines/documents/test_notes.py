@@ -10,9 +10,9 @@ import pytest
 from support.corpus_builder import as_input
 from support.dump_builder import dump, page
 
-from pipelines.build_documents import build_documents
 from pipelines.counters import Counters
 from pipelines.documents.exclusions import kept_rows, shard_items
+from pipelines.documents.job import build_documents
 from schemas.corpus_configs import DocumentsConfig, TextSource, WikipediaSource
 from schemas.errors import InputError
 from schemas.execution_configs import ExecutionConfig

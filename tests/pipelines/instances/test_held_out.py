@@ -14,11 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.counting_fs import CountedFiles
 
-from pipelines.beam.shard_work import SharedInput, WorkResult, sum_counters
-from pipelines.build_instances import build_instances
 from pipelines.counters import check_balance
 from pipelines.instances import TRAINING, build_shard, is_held_out, split_id
 from pipelines.instances.build_shard import TokenShards, held_out_rows
+from pipelines.instances.job import build_instances
 from pipelines.instances.notes import (
     MIN_HELD_OUT_DOCUMENTS,
     MIN_HELD_OUT_INSTANCES,
@@ -29,6 +28,7 @@ from pipelines.io.files import write_text_file
 from pipelines.io.shards import ShardWriter, open_shard
 from pipelines.io.stage_inputs import InputFile
 from pipelines.seeds import key_for
+from pipelines.shard_job.work import SharedInput, WorkResult, sum_counters
 from schemas.arrow import tokens_schema
 from schemas.corpus_configs import InstancesConfig, MaskingConfig
 from schemas.execution_configs import ExecutionConfig

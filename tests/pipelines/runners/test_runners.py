@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import itertools
 import json
 import pickle
-import pkgutil
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,13 +14,13 @@ from typing import Any, NamedTuple
 import pytest
 from pydantic import ValidationError
 
-import pipelines
 from pipelines.runners import code, portable
 from pipelines.runners.code import CodeVersionCheck
 from pipelines.runners.job_context import ErrorFiles
 from pipelines.runners.job_server import find_jars, server_command
 from pipelines.runners.portable import worker_program
 from pipelines.runners.registry import RUNNERS, get_runner
+from pipelines.stages import STAGES
 from schemas.errors import ConfigError, RunnerError
 from schemas.execution_configs import ExecutionConfig, FlinkConfig, SparkConfig
 
@@ -300,14 +298,7 @@ def test_work_is_not_unpickled_by_other_code_or_libraries(
 
 
 def test_workers_libraries_are_those_that_keys_count() -> None:
-    modules = [importlib.import_module(f"pipelines.{name}") for name in _stage_modules()]
-    assert {*code.LIBRARIES} == {name for module in modules for name in module.STAGE.libraries}
-
-
-def _stage_modules() -> Iterator[str]:
-    for module in pkgutil.iter_modules(pipelines.__path__):
-        if module.name.startswith(("build_", "find_")):
-            yield module.name
+    assert {*code.LIBRARIES} == {name for stage in STAGES for name in stage.libraries}
 
 
 class _Item(NamedTuple):
@@ -338,7 +329,7 @@ def test_dofn_refuses_other_code_before_its_work_is_unpickled(
 ) -> None:
     from apache_beam.internal import pickler
 
-    from pipelines.beam.pipeline import _ProcessItems
+    from pipelines.shard_job.pipeline import _ProcessItems
 
     packed = pickler.dumps(
         _ProcessItems(

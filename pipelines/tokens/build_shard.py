@@ -10,14 +10,14 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.arrays import flat_lists, list_array, offsets_of
-from pipelines.beam.item_cache import CacheableShardFn
-from pipelines.beam.shard_work import WorkResult
 from pipelines.counters import Count, Counters
 from pipelines.documents.exclusions import ShardItem, kept_rows
 from pipelines.instances import split_id
 from pipelines.io.shards import ShardWriter
 from pipelines.io.stage_inputs import InputFile
 from pipelines.lengths import LengthHistogram, LengthsRecord
+from pipelines.shard_job.item_cache import CacheableShardFn
+from pipelines.shard_job.work import WorkResult
 from pipelines.wordpiece.text_rules import TextRules
 from pipelines.wordpiece.tokenizer import WordPieceTokenizer
 from schemas.arrow import tokens_schema

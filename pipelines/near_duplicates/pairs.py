@@ -17,19 +17,19 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.arrays import Bools, Int64s, flat_lists, joined, ranges
-from pipelines.beam.shard_work import WorkResult
 from pipelines.counters import Counters
 from pipelines.documents.bucket_tables import bucket_report, bucket_tables, remove_bucket_files
 from pipelines.documents.duplicates import BATCH_ROWS
 from pipelines.documents.exclusions import EXCLUSIONS_FILE, NEAR_DUPLICATE
-from pipelines.documents.sketches import (
+from pipelines.io.shards import ShardWriter
+from pipelines.near_duplicates.sketches import (
     ROW_BITS,
     Members,
     SketchFiles,
     priority_order,
     read_members,
 )
-from pipelines.io.shards import ShardWriter
+from pipelines.shard_job.work import WorkResult
 from schemas.arrow import EXCLUDED_DOCUMENTS
 from schemas.manifest import FileEntry
 

@@ -9,14 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pipelines.beam.shard_job import run_shard_job
-from pipelines.beam.shard_work import sum_counters
+from pipelines.contamination.counts import count_texts, summarize_texts
+from pipelines.contamination.matches import count_documents, write_matches
+from pipelines.contamination.scan import ScanShard
+from pipelines.contamination.texts import read_texts, select_splits
 from pipelines.counters import check_balance
+from pipelines.documents.dropped import DroppedRecords, excluded_documents
+from pipelines.documents.exclusions import CONTAMINATED, shard_items
 from pipelines.io.stage_inputs import InputFile
+from pipelines.shard_job.job import run_shard_job
+from pipelines.shard_job.work import sum_counters
 from schemas.corpus_configs import ContaminationConfig
 from schemas.execution_configs import ExecutionConfig
-from schemas.manifest import FileEntry, Manifest, StageInput, StageOutput
-from schemas.stage import VARIADIC, Stage
+from schemas.manifest import FileEntry, StageInput, StageOutput
 
 EXAMPLES = "examples."
 """Prefix of the names of inputs of examples, before the name of the task."""
@@ -36,13 +41,6 @@ def find_contamination(
         ConfigError: No task has a split of the configuration.
         CountMismatchError: Counts of documents do not add up.
     """
-    from pipelines.contamination.counts import count_texts, summarize_texts
-    from pipelines.contamination.matches import count_documents, write_matches
-    from pipelines.contamination.scan import ScanShard
-    from pipelines.contamination.texts import read_texts, select_splits
-    from pipelines.documents.dropped import DroppedRecords, excluded_documents
-    from pipelines.documents.exclusions import CONTAMINATED, shard_items
-
     tasks = {
         name.removeprefix(EXAMPLES): examples
         for name, examples in inputs.items()
@@ -96,23 +94,3 @@ def _as_input(entry: FileEntry, output: str) -> InputFile:
     """Return a file of this stage's output, which workers read."""
     url = f"{output}/{entry.stored_name}"
     return InputFile(url, entry.path, "this search", entry.size_bytes, entry.sha256)
-
-
-def describe(manifest: Manifest) -> str:
-    """Return the number of texts that were found."""
-    contaminated, texts = (manifest.counters[f"texts-{kind}"] for kind in ("contaminated", "in"))
-    return f"{contaminated:,} of {texts:,} texts found"
-
-
-STAGE = Stage(
-    name="find-contamination",
-    module=__name__,
-    version=3,
-    run=find_contamination,
-    config=ContaminationConfig,
-    output_type="contamination",
-    libraries=("pyarrow", "numpy"),
-    inputs=("documents", VARIADIC),
-    supports_reuse=True,
-    summarize=describe,
-)

@@ -15,18 +15,18 @@ import pytest
 from support.corpus_builder import as_input
 from support.document_builder import Written, write_documents
 
-from pipelines.build_instances import build_instances
-from pipelines.build_tokens import build_tokens
-from pipelines.build_vocabulary import build_vocabulary
-from pipelines.documents import near_duplicates
 from pipelines.documents.bucket_tables import bucket_tables
 from pipelines.documents.exclusions import EXCLUSIONS_FILE, shard_items
-from pipelines.documents.near_duplicates import NEAR_PAIRS, find_near_duplicates_in_bucket
-from pipelines.documents.sketches import FOUND, Bands, SketchShard, band_keys
 from pipelines.documents.word_hashes import WordHasher, ngram_sets
-from pipelines.find_near_duplicates import find_near_duplicates
+from pipelines.instances.job import build_instances
 from pipelines.io.shards import open_shard
 from pipelines.io.stage_inputs import InputFile, input_file
+from pipelines.near_duplicates import pairs as near_duplicates
+from pipelines.near_duplicates.job import find_near_duplicates
+from pipelines.near_duplicates.pairs import NEAR_PAIRS, find_near_duplicates_in_bucket
+from pipelines.near_duplicates.sketches import FOUND, Bands, SketchShard, band_keys
+from pipelines.tokens.job import build_tokens
+from pipelines.vocabulary.job import build_vocabulary
 from schemas.corpus_configs import (
     InstancesConfig,
     NearDuplicatesConfig,

@@ -19,14 +19,14 @@ import pyarrow as pa
 import rensa
 
 from pipelines.arrays import Int64s, UInt64s, flat_lists, list_array, offsets_of
-from pipelines.beam.item_cache import CacheableShardFn
-from pipelines.beam.shard_work import Blob, WorkResult
 from pipelines.counters import Counters
 from pipelines.documents.bucket_tables import bucket_blobs, from_bytes
 from pipelines.documents.exclusions import ShardItem, kept_rows
 from pipelines.documents.word_hashes import WordHasher, mixed, ngram_sets
 from pipelines.io.file_systems import SMALL_READ_AHEAD, file_system, is_local, open_stream
 from pipelines.io.shards import ShardWriter, open_shard
+from pipelines.shard_job.item_cache import CacheableShardFn
+from pipelines.shard_job.work import Blob, WorkResult
 from schemas.arrow import MINHASH_SKETCHES, check_schema
 from schemas.corpus_configs import NearDuplicatesConfig
 from schemas.manifest import FileEntry

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pipelines.beam.shard_job import run_shard_job
-from pipelines.beam.shard_work import sum_counters
 from pipelines.counters import check_balance
-from pipelines.io.stage_inputs import EXCLUSION_INPUTS, input_file
+from pipelines.documents.exclusions import (
+    exclusion_tables,
+    shard_items,
+)
+from pipelines.io.stage_inputs import input_file
+from pipelines.lengths import LengthsRecord
+from pipelines.shard_job.job import run_shard_job
+from pipelines.shard_job.work import sum_counters
+from pipelines.tokens.build_shard import BuildTokenShard
 from pipelines.wordpiece.text_rules import get_text_rules
 from pipelines.wordpiece.vocab_files import VOCAB_FILE
 from schemas.corpus_configs import TokensConfig
 from schemas.execution_configs import ExecutionConfig
 from schemas.manifest import StageInput, StageOutput
-from schemas.stage import Stage
 
 
 def build_tokens(
@@ -29,13 +34,6 @@ def build_tokens(
     Raises:
         CountMismatchError: Counts of documents do not add up.
     """
-    from pipelines.documents.exclusions import (
-        exclusion_tables,
-        shard_items,
-    )
-    from pipelines.documents.tokens import BuildTokenShard
-    from pipelines.lengths import LengthsRecord
-
     vocabulary = inputs["vocabulary"]
     vocab_size = int(vocabulary.statistics["vocab_size"])
     rules = get_text_rules(vocabulary.statistics)
@@ -65,18 +63,3 @@ def build_tokens(
         table_name="tokens",
         reuse=job.reuse,
     )
-
-
-STAGE = Stage(
-    name="build-tokens",
-    module=__name__,
-    version=4,
-    run=build_tokens,
-    config=TokensConfig,
-    output_type="tokens",
-    libraries=("pyarrow", "tokenizers", "numpy"),
-    python_independent=True,
-    inputs=("documents", "vocabulary"),
-    optional_inputs=EXCLUSION_INPUTS,
-    supports_reuse=True,
-)

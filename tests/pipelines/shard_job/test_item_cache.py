@@ -16,7 +16,11 @@ import pytest
 from support.corpus_builder import small_recipe, small_sample
 from support.item_runs import run_stages, told
 
-from pipelines.beam.item_cache import (
+from pipelines.counters import Counters
+from pipelines.instances.plan import ShardRanking, choose_pool
+from pipelines.io.files import write_text_file
+from pipelines.runners.job_context import suppress_worker_tracebacks
+from pipelines.shard_job.item_cache import (
     MAX_LOCATIONS,
     CacheableShardFn,
     CachingShardFn,
@@ -24,11 +28,7 @@ from pipelines.beam.item_cache import (
     item_key,
     measure_reuse,
 )
-from pipelines.beam.shard_work import Blob, WorkResult
-from pipelines.counters import Counters
-from pipelines.instances.plan import ShardRanking, choose_pool
-from pipelines.io.files import write_text_file
-from pipelines.runners.job_context import suppress_worker_tracebacks
+from pipelines.shard_job.work import Blob, WorkResult
 from schemas.corpus_configs import InstancesConfig
 from schemas.errors import ConfigError
 from schemas.manifest import FileEntry, Reuse, StageOutput

@@ -16,8 +16,13 @@ import apache_beam as beam
 from apache_beam.metrics.metric import Metrics
 from pydantic import TypeAdapter
 
-from pipelines.beam.item_cache import CachingShardFn
-from pipelines.beam.shard_work import (
+from pipelines.io.file_systems import file_system
+from pipelines.progress import ItemProgress, ItemProgressFile, current_recorder, recorder_scope
+from pipelines.runners.code import CodeVersionCheck
+from pipelines.runners.job_context import ErrorFiles
+from pipelines.runners.local import map_items
+from pipelines.shard_job.item_cache import CachingShardFn
+from pipelines.shard_job.work import (
     RESULTS_PER_FILE,
     BucketReduce,
     ItemProcessor,
@@ -26,11 +31,6 @@ from pipelines.beam.shard_work import (
     read_plan,
     reduce_bucket,
 )
-from pipelines.io.file_systems import file_system
-from pipelines.progress import ItemProgress, ItemProgressFile, current_recorder, recorder_scope
-from pipelines.runners.code import CodeVersionCheck
-from pipelines.runners.job_context import ErrorFiles
-from pipelines.runners.local import map_items
 
 BLOBS = "blobs"
 

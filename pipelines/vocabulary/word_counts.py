@@ -16,9 +16,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.beam.item_cache import CacheableShardFn
-from pipelines.beam.shard_job import run_shard_job
-from pipelines.beam.shard_work import Blob, BucketReduce, WorkResult, sum_counters
 from pipelines.counters import Counters, check_balance
 from pipelines.documents.bucket_tables import (
     bucket_blobs,
@@ -31,7 +28,10 @@ from pipelines.documents.bucket_tables import (
 from pipelines.documents.exclusions import ShardItem, kept_rows, shard_items
 from pipelines.io.shards import ShardWriter, open_shard
 from pipelines.io.stage_inputs import InputFile
-from pipelines.wordpiece.vocab_training import count_words, merge_counts
+from pipelines.shard_job.item_cache import CacheableShardFn
+from pipelines.shard_job.job import run_shard_job
+from pipelines.shard_job.work import Blob, BucketReduce, WorkResult, sum_counters
+from pipelines.vocabulary.training import count_words, merge_counts
 from schemas.arrow import WORD_COUNTS
 from schemas.corpus_configs import VocabularyConfig
 from schemas.execution_configs import ExecutionConfig

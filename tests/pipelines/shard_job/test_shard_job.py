@@ -18,20 +18,9 @@ from pydantic import TypeAdapter
 from support.dump_builder import dump, page
 from support.paths import PYTHONPATH
 
-from pipelines.beam import pipeline as beam_pipeline
-from pipelines.beam.item_cache import ItemCache
-from pipelines.beam.pipeline import shard_pipeline
-from pipelines.beam.shard_job import JobResult, run_shard_job
-from pipelines.beam.shard_work import (
-    ResultList,
-    SharedInput,
-    WorkResult,
-    read_plan,
-    written_plan,
-)
-from pipelines.build_documents import build_documents
 from pipelines.counters import Counters
 from pipelines.documents.build_shard import BuildDocumentShard
+from pipelines.documents.job import build_documents
 from pipelines.documents.plan import DocumentItem
 from pipelines.instances.build_shard import BuildInstanceShard
 from pipelines.instances.plan import colocation_key, plan
@@ -42,6 +31,17 @@ from pipelines.io.stage_inputs import InputFile
 from pipelines.runners.direct import LocalRunner
 from pipelines.runners.job_context import ErrorFiles
 from pipelines.runners.registry import RUNNERS, get_runner
+from pipelines.shard_job import pipeline as beam_pipeline
+from pipelines.shard_job.item_cache import ItemCache
+from pipelines.shard_job.job import JobResult, run_shard_job
+from pipelines.shard_job.pipeline import shard_pipeline
+from pipelines.shard_job.work import (
+    ResultList,
+    SharedInput,
+    WorkResult,
+    read_plan,
+    written_plan,
+)
 from schemas.corpus_configs import (
     AnySource,
     BooksSource,

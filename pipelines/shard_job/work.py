@@ -58,7 +58,7 @@ class WorkResult:
     """Small JSON values for the launching process."""
 
     reused: bool = False
-    """True if the item was restored from an earlier job (`pipelines.beam.item_cache`)."""
+    """True if the item was restored from an earlier job (`pipelines.shard_job.item_cache`)."""
 
     def to_json(self) -> str:
         return json.dumps(

@@ -15,18 +15,18 @@ from hypothesis import strategies as st
 from support.bzip2_builder import FALSE_MARK, block_places, write_stream
 from support.dump_builder import dump, page
 
-from pipelines.build_documents import build_documents
 from pipelines.counters import STREAM_PART, Counters, check_balance
-from pipelines.io import bzip2_blocks
-from pipelines.io.bzip2_blocks import (
+from pipelines.documents.job import build_documents
+from pipelines.io.compression import Damage, whole_blocks
+from pipelines.io.raw_files import describe_file
+from pipelines.io.splits import RawText
+from pipelines.mediawiki import bzip2 as bzip2_blocks
+from pipelines.mediawiki.bzip2 import (
     BlockReader,
     StreamCrcPart,
     split_at_blocks,
     verify_stream_crcs,
 )
-from pipelines.io.compression import Damage, whole_blocks
-from pipelines.io.raw_files import describe_file
-from pipelines.io.splits import RawText
 from pipelines.sources.wikipedia import plan, read
 from schemas.corpus_configs import DocumentsConfig, WikipediaSource
 from schemas.errors import CorruptInputError

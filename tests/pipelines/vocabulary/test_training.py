@@ -17,6 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.paths import PYTHONPATH
 
+from pipelines.vocabulary.training import (
+    count_words,
+    merge_counts,
+    scale_counts,
+    train_vocabulary,
+)
 from pipelines.wordpiece.tokenizer import (
     WordPieceTokenizer,
     bert_normalizer,
@@ -25,12 +31,6 @@ from pipelines.wordpiece.tokenizer import (
     tokenizer_json,
 )
 from pipelines.wordpiece.vocab_files import FIXED_TOKENS, check_vocab, read_vocab, vocab_text
-from pipelines.wordpiece.vocab_training import (
-    count_words,
-    merge_counts,
-    scale_counts,
-    train_vocabulary,
-)
 from schemas.arrow import WORD_COUNTS, check_schema
 from schemas.corpus_configs import VocabularyConfig
 from schemas.errors import InputError, VocabularyError

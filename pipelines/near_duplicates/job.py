@@ -8,14 +8,24 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 
-from pipelines.beam.shard_job import run_shard_job
-from pipelines.beam.shard_work import BucketReduce, sum_counters
 from pipelines.counters import check_balance
-from pipelines.io.stage_inputs import CONTAMINATION
+from pipelines.documents.dropped import DroppedRecords, excluded_documents
+from pipelines.documents.exclusions import (
+    NEAR_DUPLICATE,
+    document_shards,
+    exclusion_tables,
+    shard_items,
+)
+from pipelines.near_duplicates.pairs import (
+    find_near_duplicates_in_bucket,
+    write_near_duplicates,
+)
+from pipelines.near_duplicates.sketches import Bands, SketchShard, buckets_for
+from pipelines.shard_job.job import run_shard_job
+from pipelines.shard_job.work import BucketReduce, sum_counters
 from schemas.corpus_configs import NearDuplicatesConfig
 from schemas.execution_configs import ExecutionConfig
 from schemas.manifest import StageInput, StageOutput
-from schemas.stage import Stage
 
 
 def find_near_duplicates(
@@ -31,19 +41,6 @@ def find_near_duplicates(
     Raises:
         CountMismatchError: Counts of documents do not add up.
     """
-    from pipelines.documents.dropped import DroppedRecords, excluded_documents
-    from pipelines.documents.exclusions import (
-        NEAR_DUPLICATE,
-        document_shards,
-        exclusion_tables,
-        shard_items,
-    )
-    from pipelines.documents.near_duplicates import (
-        find_near_duplicates_in_bucket,
-        write_near_duplicates,
-    )
-    from pipelines.documents.sketches import Bands, SketchShard, buckets_for
-
     documents, bands = inputs["documents"], Bands.of(config)
     shards = document_shards(documents)
     report = functools.partial(
@@ -82,20 +79,3 @@ def find_near_duplicates(
         table_name="minhash-sketches",
         reuse=job.reuse,
     )
-
-
-STAGE = Stage(
-    name="find-near-duplicates",
-    module=__name__,
-    version=4,
-    run=find_near_duplicates,
-    config=NearDuplicatesConfig,
-    output_type="near_duplicates",
-    libraries=("pyarrow", "numpy", "tokenizers", "rensa"),
-    inputs=("documents",),
-    optional_inputs=(CONTAMINATION,),
-    supports_reuse=True,
-    summarize=lambda manifest: (
-        f"{manifest.counters.get('documents-dropped-near-duplicate', 0):,} near-duplicates"
-    ),
-)

@@ -27,11 +27,11 @@ from typing import Any, Protocol, cast
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from pipelines.beam.shard_work import Blob, ShardFn, WorkItem, WorkResult
 from pipelines.counters import Counters
 from pipelines.io.file_systems import file_system, open_stream, protocols_of
 from pipelines.io.files import add_path_to_errors, is_physical_name, physical_name
 from pipelines.io.local_files import CANNOT_LINK
+from pipelines.shard_job.work import Blob, ShardFn, WorkItem, WorkResult
 from schemas.errors import ConfigError
 from schemas.json_files import dump_json
 from schemas.manifest import FileEntry, RelativePath, Reuse

@@ -17,14 +17,19 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-from pipelines.beam.item_cache import (
+from pipelines.io.file_systems import file_system
+from pipelines.progress import Progress
+from pipelines.runners.job_context import ErrorFiles
+from pipelines.runners.registry import get_runner
+from pipelines.runners.runner import Runner
+from pipelines.shard_job.item_cache import (
     MIN_REMOTE_SECONDS,
     CacheableShardFn,
     CachingShardFn,
     ItemCache,
     measure_reuse,
 )
-from pipelines.beam.shard_work import (
+from pipelines.shard_job.work import (
     BucketReduce,
     ResultList,
     ShardFn,
@@ -32,11 +37,6 @@ from pipelines.beam.shard_work import (
     WorkResult,
     written_plan,
 )
-from pipelines.io.file_systems import file_system
-from pipelines.progress import Progress
-from pipelines.runners.job_context import ErrorFiles
-from pipelines.runners.registry import get_runner
-from pipelines.runners.runner import Runner
 from schemas.errors import RunnerError
 from schemas.execution_configs import ExecutionConfig
 from schemas.manifest import FileEntry, Reuse
@@ -80,7 +80,7 @@ def run_shard_job(
         work: Work on each item.
         output: URL of the folder that the work writes to. Workers need access to it.
         execution: Runner and its options.
-        pieces: URL of the cache of items (`pipelines.beam.item_cache`); "": process all items.
+        pieces: URL of the cache of items (`pipelines.shard_job.item_cache`); "": process all items.
         grouping: Work on the blobs of each bucket.
         colocate_by: Key of an item; one worker of an engine gets the items with equal keys.
         shared: Input of `work` that is too long for the graph of a job.
@@ -90,7 +90,7 @@ def run_shard_job(
         OSError: A worker raised it: a full disk, a store that does not answer.
         RunnerError: The runner failed, or an item was not processed exactly once.
     """
-    from pipelines.beam.pipeline import shard_pipeline  # lazy: loads Beam
+    from pipelines.shard_job.pipeline import shard_pipeline  # lazy: loads Beam
 
     runner = get_runner(execution)
     runner.check_store(output)

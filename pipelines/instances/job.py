@@ -14,15 +14,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pipelines.beam.shard_job import run_shard_job
-from pipelines.beam.shard_work import SharedInput, sum_counters
 from pipelines.counters import check_balance
+from pipelines.instances import HELD_OUT
+from pipelines.instances.build_shard import BuildInstanceShard, corpus_statistics
+from pipelines.instances.notes import instance_notes
+from pipelines.instances.plan import colocation_key, plan
 from pipelines.io.stage_inputs import input_file
+from pipelines.lengths import LengthsRecord
+from pipelines.shard_job.job import run_shard_job
+from pipelines.shard_job.work import SharedInput, sum_counters
 from pipelines.wordpiece.vocab_files import VOCAB_FILE
 from schemas.corpus_configs import InstancesConfig
 from schemas.execution_configs import ExecutionConfig
 from schemas.manifest import StageInput, StageOutput
-from schemas.stage import Stage
 
 
 def build_instances(
@@ -38,12 +42,6 @@ def build_instances(
     Raises:
         CountMismatchError: Counts of documents do not add up.
     """
-    from pipelines.instances import HELD_OUT
-    from pipelines.instances.build_shard import BuildInstanceShard, corpus_statistics
-    from pipelines.instances.notes import instance_notes
-    from pipelines.instances.plan import colocation_key, plan
-    from pipelines.lengths import LengthsRecord
-
     tokens, vocabulary = inputs["tokens"], inputs["vocabulary"]
     vocab_size = int(vocabulary.statistics["vocab_size"])
     planned = plan(config, tokens)
@@ -80,17 +78,3 @@ def build_instances(
         notes=tuple(instance_notes(config, counters, guess_accuracy=guess_accuracy)),
         reuse=job.reuse,
     )
-
-
-STAGE = Stage(
-    name="build-instances",
-    module=__name__,
-    version=8,
-    run=build_instances,
-    config=InstancesConfig,
-    output_type="instances",
-    libraries=("pyarrow", "numpy"),
-    python_independent=True,
-    inputs=("tokens", "vocabulary"),
-    supports_reuse=True,
-)

@@ -9,20 +9,28 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 
-from pipelines.beam.shard_job import run_shard_job
-from pipelines.beam.shard_work import BucketReduce
 from pipelines.counters import Counters, check_balance
+from pipelines.documents.build_shard import BuildDocumentShard, count_corrupt_streams
+from pipelines.documents.dropped import DroppedRecords, drop_reasons, excluded_documents
+from pipelines.documents.duplicates import (
+    SAME_ID,
+    SAME_TEXT,
+    buckets_for,
+    find_duplicates_in_bucket,
+    write_duplicates,
+)
+from pipelines.documents.notes import JobCounts, count_repeated_ids, document_notes
 from pipelines.documents.plan import (
     expected_documents,
     plan,
-    raw_inputs,
     raw_inputs_of,
 )
+from pipelines.shard_job.job import run_shard_job
+from pipelines.shard_job.work import BucketReduce
 from schemas.corpus_configs import DocumentsConfig
 from schemas.errors import InputError
 from schemas.execution_configs import ExecutionConfig
 from schemas.manifest import StageInput, StageOutput
-from schemas.stage import Stage
 
 
 def build_documents(
@@ -40,17 +48,6 @@ def build_documents(
             or has no document.
         CountMismatchError: Counts of records do not add up.
     """
-    from pipelines.documents.build_shard import BuildDocumentShard, count_corrupt_streams
-    from pipelines.documents.dropped import DroppedRecords, drop_reasons, excluded_documents
-    from pipelines.documents.duplicates import (
-        SAME_ID,
-        SAME_TEXT,
-        buckets_for,
-        find_duplicates_in_bucket,
-        write_duplicates,
-    )
-    from pipelines.documents.notes import JobCounts, count_repeated_ids, document_notes
-
     del inputs
     planned = plan(config)
     buckets = buckets_for(expected_documents(planned, config))
@@ -107,16 +104,3 @@ def _check_counts(config: DocumentsConfig, counters: Counters) -> None:
         }
         for records in ("pages", "books", "book-words", "rows", "documents"):
             check_balance(of_source, records, where=f"build-documents, source {source.name!r}")
-
-
-STAGE = Stage(
-    name="build-documents",
-    module=__name__,
-    version=9,
-    run=build_documents,
-    config=DocumentsConfig,
-    output_type="documents",
-    libraries=("pyarrow", "sentencex", "chardet", "lxml"),
-    raw_inputs=raw_inputs,
-    supports_reuse=True,
-)
