@@ -19,7 +19,6 @@ from model.data import shard_files
 from model.encoder import attention_layout
 from model.encoder.dropout import seed_dropout
 from model.launch.distributed import ProcessGroup
-from model.launch.worker import allow_growing_segments
 from model.monitoring.throughput import ThroughputMeter, Work
 from pipelines.io.stage_inputs import InputFile
 from schemas.errors import ArtifactCorruptError, InstanceDataError
@@ -99,21 +98,6 @@ def test_logged_steps_need_no_collective(monkeypatch: pytest.MonkeyPatch) -> Non
     meter = ThroughputMeter(ProcessGroup(0, 2, torch.device("cpu")), peak=None)
     meter.add(Work(300, padded_tokens=400, flops=10), waited=0.5)
     assert meter.record(1, seconds=2.0)[2:4] == (150.0, 200.0)
-
-
-@pytest.mark.parametrize(
-    ("environment", "expected"),
-    [
-        ({}, {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}),
-        ({"PYTORCH_ALLOC_CONF": "x:1"}, {"PYTORCH_ALLOC_CONF": "x:1"}),
-        ({"PYTORCH_CUDA_ALLOC_CONF": "x:1"}, {"PYTORCH_CUDA_ALLOC_CONF": "x:1"}),
-    ],
-)
-def test_allocator_setting_of_the_user_is_kept(
-    environment: dict[str, str], expected: dict[str, str]
-) -> None:
-    allow_growing_segments(environment)
-    assert environment == expected
 
 
 # Shards
