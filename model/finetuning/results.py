@@ -21,6 +21,8 @@ from model.monitoring.reporter import TrialLogger
 from model.task_results import Cut, FinetunedModel, GridCell, TrainedAmount, TrialResult
 from model.task_types.by_name import TASK_TYPES
 from model.task_types.prediction_files import predictions_file, to_lines
+from model.task_types.qa import apply_threshold
+from model.task_types.squad_metrics import best_threshold
 from model.task_types.task_type import Prediction
 from model.tasks.reduced_data import examples_cut
 from model.training.artifact_files import to_json
@@ -104,15 +106,16 @@ def _answer_dev(
         progress_file=job.folder() / PROGRESS_FILE,
         stop=stop,
     )
-    predictions = task_type.decode(examples, outputs, encoding=setup)
-    threshold = task_type.tune_threshold(examples, predictions, task=task)
-    if threshold is not None:
-        predictions = task_type.apply_threshold(predictions, threshold)
+    predictions = task_type.decode(examples, features, outputs, encoding=setup)
+    threshold = 0.0
+    if task.has_unanswerable and task_type.is_answered(examples):
+        threshold = best_threshold(examples, predictions)
+        predictions = apply_threshold(predictions, threshold)
     file = folder / predictions_file(DEV)
     file.write_bytes(to_lines(predictions))
     found = task_type.score_file(str(file), examples, task=task).metrics
     warnings = _find_warnings(setup, predictions, found)
-    return ({DEV: found} if found else {}), threshold or 0.0, warnings
+    return ({DEV: found} if found else {}), threshold, warnings
 
 
 def _find_warnings(
