@@ -69,7 +69,6 @@ def task_of(config: ExamplesConfig) -> Task:
         named_columns=dict(config.columns),
         file_format=config.file_format,
         label_names=config.labels,
-        shares=_shares(config.dev_fraction) or task.layout.shares,
     )
     return replace(task, layout=layout, labels=config.labels if has_new_labels else task.labels)
 
@@ -119,10 +118,6 @@ def _check_dev_fraction(task: Task, config: ExamplesConfig) -> None:
             f"{field_name('dev_fraction')}: expected 0 for {task.name}, which has a dev split of "
             f"its own, got {config.dev_fraction:g}. It is for {', '.join(possible)}"
         )
-
-
-def _shares(dev_fraction: float) -> dict[str, float]:
-    return {"dev": dev_fraction, "train": 1.0 - dev_fraction} if dev_fraction else {}
 
 
 def _check_labels(task: Task, config: ExamplesConfig) -> None:

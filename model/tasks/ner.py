@@ -33,8 +33,6 @@ from model.tasks.task import (
     Task,
     convert_row,
     is_answered,
-    other_split,
-    split_of,
 )
 from schemas.errors import TaskDataError
 from schemas.field_names import field_name
@@ -42,7 +40,6 @@ from schemas.field_names import field_name
 BARE_TAGS = "bare-tags"
 _COLUMNS = {"words": (("tokens",), ("words",)), "tags": (("ner_tags",), ("tags",))}
 _ENDINGS = ("conll", "txt", "tsv", "iob2", "bio")
-_SHARES = {"train": 0.7, "dev": 0.15, "test": 0.15}
 
 
 def read_tags(task: Task, split: str, url: str) -> Iterator[Row | BadRow]:
@@ -66,12 +63,6 @@ def read_tags(task: Task, split: str, url: str) -> Iterator[Row | BadRow]:
     _check_types(documents, url)
     note = _conversion(own for own in tags if own is not None)
     for document in documents:
-        if split in task.layout.shares:
-            words = [word for sentence in _valid(document) for word in sentence.words]
-            belongs = split_of(" ".join(words), task)
-            if belongs != split:
-                yield other_split(document.position, belongs)
-                continue
         yield from _rows(document, note=note)
 
 
@@ -190,7 +181,6 @@ def _task(
     splits: Mapping[str, tuple[str, ...]],
     *,
     is_cased: bool | None = True,
-    shares: Mapping[str, float] = {},
     allows_comments: bool = False,
     **fields: Any,
 ) -> Task:
@@ -200,7 +190,7 @@ def _task(
         type="tagging",
         splits=splits,
         reader=read_tags,
-        layout=FileLayout(columns=_COLUMNS, shares=shares, allows_comments=allows_comments),
+        layout=FileLayout(columns=_COLUMNS, allows_comments=allows_comments),
         metrics=("entity-f1", "entity-precision", "entity-recall"),
         is_cased=is_cased,
         max_seq_length=512,  # paper 5.3: as much of the document as there is
@@ -226,32 +216,6 @@ _CONLL_2003 = _task(
     paper={f"{split}/entity-f1": ("table-7", split) for split in ("dev", "test")},
 )
 
-_WIKIGOLD = _task(
-    "wikigold",
-    "WikiGold",
-    dict.fromkeys(_SHARES, ("wikigold.conll.txt", "wikigold.conll", "data/wikigold.conll.txt")),
-    shares=_SHARES,
-)
-"""Each split is given the one file: a document is in train, dev or test with the probabilities of
-`_SHARES`. The published file's 145 documents become 108, 18 and 19 (28,739, 6,496 and 3,772 words).
-For other splits use the task `tagging`."""
-
-_WNUT17 = _task(
-    "wnut17",
-    "WNUT 2017",
-    {
-        "train": ("wnut17train.conll", "train.conll", "train.txt", "train"),
-        "dev": ("emerging.dev.conll", "dev.conll", "dev.txt", "dev", "validation", "valid"),
-        "test": (
-            *("emerging.test.annotated", "emerging.test.conll", "test.conll", "test.txt"),
-            "test",
-        ),
-    },
-    sizes={"train": 3_394, "dev": 1_009, "test": 1_287},
-)
-"""WNUT has no document marks, and neighboring sentences are posts of different people, so each
-sentence is a document."""
-
 _TAGGING = _task(
     "tagging",
     "Tagging",
@@ -270,7 +234,5 @@ _TAGGING = _task(
 """Any files with the word in the first column and its tag in the last, or in `tokens` and
 `ner_tags`."""
 
-NER_TASKS: dict[str, Task] = {
-    task.name: task for task in (_CONLL_2003, _WIKIGOLD, _WNUT17, _TAGGING)
-}
+NER_TASKS: dict[str, Task] = {task.name: task for task in (_CONLL_2003, _TAGGING)}
 """NER tasks by name."""

@@ -32,8 +32,6 @@ from model.tasks.task import (
     Task,
     convert_row,
     is_answered,
-    other_split,
-    split_of,
 )
 
 UNKNOWN = -1
@@ -91,13 +89,7 @@ def read_text_rows(
         return _example(row, table, names, task=task, split=split)
 
     for row in table.rows():
-        example = convert_row(row, convert)
-        if split in task.layout.shares and isinstance(example, Row):
-            texts = [example.values["text_a"], example.values["text_b"] or ""]
-            belongs = split_of("\n".join(texts), task)
-            if belongs != split:
-                example = other_split(row.position, belongs)
-        yield example
+        yield convert_row(row, convert)
 
 
 def _example(row: Row, table: Table, label_names: Sequence[str], *, task: Task, split: str) -> Row:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from model.tasks.entities import OUTSIDE
@@ -24,6 +24,7 @@ from model.tasks.task import (
 )
 from pipelines.counters import Counters, check_balance
 from pipelines.io.shards import ShardWriter
+from pipelines.seeds import key_for, uniform
 from schemas.arrow import EXAMPLES
 from schemas.errors import TaskDataError
 from schemas.finetune_configs import ExamplesConfig, TaskTypeName
@@ -85,10 +86,9 @@ class SplitBuild:
         """Yield the valid rows of a file; raise at its end if too many are invalid."""
         read, faults, first = 0, 0, list[BadRow]()
         limit = self._config.max_samples.get(self._split, 1 << 62)
-        check = partial(self._answers.check, self._split)
         for found in self._task.reader(self._task, self._split, file):
             self.counters.count("rows-in")
-            row = convert_row(found, check)
+            row = convert_row(found, self._check_row)
             if isinstance(row, BadRow):
                 self.counters.count(f"rows-dropped-{row.reason}")
                 faults += row.is_fault
@@ -110,6 +110,14 @@ class SplitBuild:
         if faults:
             self._left_out += faults
             self._judge(file, read + faults, faults, first)
+
+    def _check_row(self, row: Row) -> Row:
+        if self._config.dev_fraction and self._split in ("train", "dev"):
+            is_dev = is_drawn_for_dev(row, self._task, self._config.dev_fraction)
+            split = "dev" if is_dev else "train"
+            if split != self._split:
+                raise InvalidRowError("in-another-split", f"belongs to {split}", is_fault=False)
+        return self._answers.check(self._split, row)
 
     def _judge(self, file: str, read: int, faults: int, first: list[BadRow]) -> None:
         more = "; ..." if faults > len(first) else ""
@@ -166,6 +174,20 @@ class SplitBuild:
                 "each has to be another: is a file given twice?"
             )
         self.notes.append(f"{self._split}: {found}.")
+
+
+def is_drawn_for_dev(row: Row, task: Task, dev_fraction: float) -> bool:
+    """Return whether a row of train is used as dev.
+
+    It depends on the task and the texts of the row only, so it stays the same if other rows are
+    added, removed or moved, and rows with equal texts are in the same split.
+    """
+    if task.type == "tagging":
+        text = " ".join(row.values["words"])
+    else:
+        text = "\n".join([row.values["text_a"], row.values["text_b"] or ""])
+    key = np.array([key_for(0, "split-of-one-file", task.name, text)], np.uint64)
+    return float(uniform(key, 0)[0]) < dev_fraction
 
 
 class LabelSet:

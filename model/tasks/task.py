@@ -106,9 +106,6 @@ class FileLayout:
     score_range: tuple[float, float] = (-math.inf, math.inf)
     """Lowest and highest score."""
 
-    shares: Mapping[str, float] = field(default_factory=dict)
-    """Share of each split, for data sets that are one file (`split_of`)."""
-
     allows_comments: bool = False
     """True if files of tagged words can have comment lines (`# `)."""
 
@@ -208,27 +205,3 @@ class Task:
                     self.label_words.get(name, name): share for name, share in shares.items()
                 }
         return named
-
-
-def split_of(text: str, task: Task) -> str:
-    """Return the split of a text in a data set that is one file.
-
-    The split depends on the task and the text only, so it stays the same if other texts are added,
-    removed or moved, and equal texts are in the same split.
-    """
-    import numpy as np
-
-    from pipelines.seeds import key_for, uniform
-
-    keys = np.array([key_for(0, "split-of-one-file", task.name, text)], np.uint64)
-    draw, end = float(uniform(keys, 0)[0]), 0.0
-    for split, share in task.layout.shares.items():
-        end += share
-        if draw < end:
-            return split
-    return split
-
-
-def other_split(position: str, split: str) -> BadRow:
-    """Return the placeholder of a row that belongs to another split."""
-    return BadRow(position, "in-another-split", f"belongs to {split}", is_fault=False)
