@@ -30,8 +30,8 @@ from model.task_types.task_type import (
     check_outputs,
     most_frequent,
 )
-from model.tasks.column_files import is_tagged_word, split_line
 from model.tasks.entities import OUTSIDE, EntityCounts, entities_of, iob2, is_tag
+from model.tasks.ner import is_comment, split_line
 from model.tasks.task import Task
 from pipelines.arrays import Float32s, Int64s, joined, offsets_of, ranges
 from schemas.errors import PredictionsError
@@ -142,7 +142,8 @@ class TokenClassification(TaskType):
 
     def read_official(self, url: str, examples: pa.Table, *, task: Task) -> list[dict[str, Any]]:
         """Read CoNLL columns with the word first and the tag last."""
-        return _read_columns(url, examples, task=task)
+        del task
+        return _read_columns(url, examples)
 
     def official_files(
         self,
@@ -334,16 +335,14 @@ def _homes(starts: Int64s, first: Int64s, last: Int64s) -> Int64s:
 # Files
 
 
-def _read_columns(url: str, examples: pa.Table, *, task: Task) -> list[dict[str, Any]]:
+def _read_columns(url: str, examples: pa.Table) -> list[dict[str, Any]]:
     """Read CoNLL columns with the words of the examples; `_` may replace spaces inside words."""
     tokens = []
     for number, line in enumerate(text_lines(url), start=1):
         if not line.strip(" \t\r") or line.startswith("-DOCSTART-"):
             continue
-        cells = split_line(line)
-        can_be_comment = task.layout.allows_comments and line.startswith("# ")
-        if not can_be_comment or is_tagged_word(cells):
-            tokens.append((f"{url}, line {number}", cells))
+        if not is_comment(line):
+            tokens.append((f"{url}, line {number}", split_line(line)))
     words = [word for row in examples["words"].to_pylist() for word in row]
     if len(tokens) != len(words):
         raise PredictionsError(

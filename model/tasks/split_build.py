@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from model.tasks.entities import OUTSIDE
+from model.tasks.entities import OUTSIDE, UNNAMED_TYPE
 from model.tasks.files import base_name
 from model.tasks.ner import BARE_TAGS
 from model.tasks.reduced_data import cut_split, units_of
@@ -200,7 +200,7 @@ class LabelSet:
     def __init__(self, task: Task) -> None:
         self._task = task
         self._seen: set[str] = set()
-        self._splits_by_form: dict[bool, str] = {}
+        self._first_by_form: dict[str, str] = {}  # split and row of tags with and without a type
         self._train_texts: set[int] = set()
 
     def check(self, split: str, row: Row) -> Row:
@@ -221,15 +221,18 @@ class LabelSet:
         return row
 
     def _check_types(self, split: str, row: Row) -> None:
-        """Check that the tags of all splits have a type, or those of none."""
-        if any(tag != OUTSIDE for tag in row.values["tags"] or ()):
-            self._splits_by_form.setdefault(BARE_TAGS in row.notes, split)
-        if len(self._splits_by_form) == 2:
-            bare, typed = self._splits_by_form[True], self._splits_by_form[False]
+        """Check that all tags have a type, or none."""
+        types = {tag.removeprefix("B-").removeprefix("I-") for tag in row.values["tags"] or ()}
+        types.discard(OUTSIDE)
+        if BARE_TAGS in row.notes:
+            self._first_by_form.setdefault("without", f"{split}, {row.position}")
+        if types - {UNNAMED_TYPE}:
+            self._first_by_form.setdefault("with", f"{split}, {row.position}")
+        if len(self._first_by_form) == 2:
             raise TaskDataError(
-                f"{self._task.name}: expected tags with a type, such as B-LOC, in all splits or in "
-                f"none, got tags without a type in {bare} and with one in {typed}. Give those of "
-                f"{bare} a type"
+                f"{self._task.name}: expected tags with a type, such as B-LOC, or only tags "
+                f"without one, got tags without a type in {self._first_by_form['without']} and "
+                f"with one in {self._first_by_form['with']}. Give all of them a type"
             )
 
     def is_in_train(self, split: str, row: Row) -> bool:

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from model.tasks.files import is_text, shown
-from model.tasks.input_tables import open_table
-from model.tasks.sentence_tasks import UNKNOWN, row_name
+from model.tasks.files import is_text, open_data, shown
+from model.tasks.sentences import UNKNOWN, row_name
+from model.tasks.tables import read_table
 from model.tasks.task import (
     BadRow,
     FileLayout,
@@ -36,8 +36,9 @@ def read_choices(task: Task, split: str, url: str) -> Iterator[Row | BadRow]:
         InputError: The file is missing or damaged.
     """
     convert = partial(_example, needs_label=is_answered(split))
-    for row in open_table(task, split, url).rows():
-        yield convert_row(row, convert)
+    with open_data(url) as data:
+        for row in read_table(data, task, split).rows:
+            yield convert_row(row, convert)
 
 
 def _example(row: Row, *, needs_label: bool) -> Row:

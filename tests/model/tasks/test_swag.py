@@ -70,7 +70,7 @@ def test_bad_rows_are_told_with_place_and_reason(write_csv):
 
 
 def test_another_file_is_refused(write_csv):
-    with pytest.raises(TaskDataError, match=r"missing sent1.*_full\.csv"):
+    with pytest.raises(TaskDataError, match=r"missing sent2.*_full\.csv"):
         read("swag", "train", write_csv([["a", "b"]], header=["sent1", "distractor-0"]))
 
 

@@ -13,7 +13,7 @@ from model.task_types.by_name import TASK_TYPES
 from model.task_types.metrics import METRICS
 from model.tasks import TASKS, Task, find_task
 from model.tasks.examples import read_examples, splits_of
-from model.tasks.sentence_tasks import read_text_rows
+from model.tasks.sentences import read_text_rows
 from model.tasks.task import FileLayout
 from schemas.arrow import EXAMPLES
 from schemas.errors import ConfigError, TaskDataError

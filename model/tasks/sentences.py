@@ -22,8 +22,8 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from model.tasks.files import is_text, shown
-from model.tasks.input_tables import Table, open_table
+from model.tasks.files import is_text, open_data, shown
+from model.tasks.tables import Table, read_table
 from model.tasks.task import (
     BadRow,
     FileLayout,
@@ -79,17 +79,18 @@ def read_text_rows(
         TaskDataError: The file is empty, or lacks columns of the task.
         InputError: The file is missing or damaged.
     """
-    table = open_table(task, split, url)
     field = "score" if task.type == "regression" else "label"
-    names = table.names_of(field, task.layout)
+    with open_data(url) as data:
+        table = read_table(data, task, split)
+        names = table.names_of(field, task.layout)
 
-    def convert(row: Row) -> Row:
-        if check is not None:
-            check(row)
-        return _example(row, table, names, task=task, split=split)
+        def convert(row: Row) -> Row:
+            if check is not None:
+                check(row)
+            return _example(row, table, names, task=task, split=split)
 
-    for row in table.rows():
-        yield convert_row(row, convert)
+        for row in table.rows:
+            yield convert_row(row, convert)
 
 
 def _example(row: Row, table: Table, label_names: Sequence[str], *, task: Task, split: str) -> Row:
