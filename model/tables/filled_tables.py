@@ -9,7 +9,8 @@ from typing import Any, NamedTuple, Self
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from model.monitoring.formatting import format_percent
-from model.tables.paper_results import (
+from model.tables.compare import Comparison, compare_features
+from model.tables.paper import (
     ABLATIONS,
     GLUE_TABLE,
     PAPER_TABLES,
@@ -24,7 +25,6 @@ from model.tables.results import (
     task_label,
     with_bracket,
 )
-from model.tables.significance import VariantComparison, compare_features
 from model.task_results import Result
 from model.tasks.reduced_data import cut_notes, marked
 
@@ -120,7 +120,7 @@ class FilledTable(Result):
     notes: tuple[str, ...]
     """Notes of the table and on our rows."""
 
-    comparisons: tuple[VariantComparison, ...] = ()
+    comparisons: tuple[Comparison, ...] = ()
     """Tests of our rows, in tables where the paper compares its rows."""
 
     verdict: str = ""
@@ -198,7 +198,7 @@ def fill_table(
     columns: Sequence[Column] | None = None,
     axis: str = "",
     notes: Iterable[str] = (),
-    comparisons: tuple[VariantComparison, ...] = (),
+    comparisons: tuple[Comparison, ...] = (),
 ) -> FilledTable:
     """Return a table of the paper with our rows.
 

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from model.monitoring.formatting import format_percent
+from model.tables.compare import LEVEL, MEAN, Comparison
 from model.tables.document import Tables
 from model.tables.filled_tables import FilledTable, OurRow, PaperRow, other_splits
-from model.tables.paper_results import Column
+from model.tables.paper import Column
 from model.tables.results import MAJORITY_CLASS, ResultRow
-from model.tables.significance import LEVEL, Comparison, EntryComparison
 from model.tasks.reduced_data import cut_notes, marked
 
 CSV_COLUMNS = ("entry", "task", "split", "metric", "statistic", "value", "cut", "reference")
@@ -168,11 +168,11 @@ def _result_notes(rows: Sequence[ResultRow]) -> list[str]:
     return notes + cut_notes((row.entry, row.cut) for row in rows)
 
 
-def comparisons_table(comparisons: Sequence[EntryComparison]) -> TextTable:
+def comparisons_table(comparisons: Sequence[Comparison]) -> TextTable:
     """Return the difference of means of each two entries of a task with its 95 % interval."""
     cells = [
         {
-            "task": item.title,
+            "task": f"mean of {len(item.columns)} tasks" if item.title == MEAN else item.title,
             "entry": item.first,
             "minus": item.second,
             **_test_cells(item),
@@ -196,7 +196,7 @@ def variants_table(filled: FilledTable) -> TextTable:
     """Return the comparisons of a table's variants, with the paper's differences."""
     cells = [
         {
-            "column": item.column,
+            "column": item.title,
             "variant": item.first,
             "is": item.verdict,
             "than": item.second,

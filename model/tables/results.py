@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from pydantic import ConfigDict, Field
 
-from model.tables.paper_results import PAPER_TABLES, PaperModel
+from model.tables.paper import PAPER_TABLES, PaperModel
 from model.tables.resampling import Sample, read_samples
 from model.task_results import (
     DEV,

@@ -6,9 +6,10 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
+from model.tables.compare import Side, VariantPair, compare_variants
 from model.tables.filled_tables import (
     RESTARTS_NOTE,
     FilledCell,
@@ -18,24 +19,22 @@ from model.tables.filled_tables import (
     fill_tables,
     score_cell,
 )
-from model.tables.paper_results import (
+from model.tables.paper import (
     ABLATIONS,
-    CUSTOM,
+    FEATURES_TABLE,
     PAPER_TABLES,
     PERPLEXITY,
+    STEPS_FIGURE,
     Column,
     PaperTable,
 )
 from model.tables.results import ResultRow, digits_of, main_rows, reference_to
-from model.tables.significance import Side, VariantPair, compare_variants
 from model.task_results import DEV
 from schemas.finetune_configs import ExpandedAxis, ExpandedEntry, TabulateConfig
 from schemas.fingerprint import content_digest
 from schemas.manifest import StageInput
 
-STEPS = "figure-5"
-FEATURES = "table-7"
-"""Table that is filled with all entries, of a sweep or not."""
+STEPS, FEATURES = STEPS_FIGURE.key, FEATURES_TABLE.key
 
 ONCE_NOTE = (
     "Restarts differ in the data order and new weights of fine-tuning. Each variant was pretrained "
@@ -217,7 +216,7 @@ def _axis_table(sweep: Sweep, name: str) -> _AxisTable:
     others = {other: axis.variants for other, axis in axes.items() if other in known}
     places = itertools.product(*others.values())
     contexts = [dict(zip(others, place, strict=True)) for place in places]
-    custom = replace(CUSTOM, key=f"sweep-{name}", title=f"Sweep: {name}")
+    custom = PaperTable(key=f"sweep-{name}", title=f"Sweep: {name}")
     ablation = ABLATIONS.get(axes[name].table, custom)
     lines = _lines(ablation, entries, main)
     return _AxisTable(name, axes[name], ablation, sweep, entries, contexts, lines)

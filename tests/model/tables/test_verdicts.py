@@ -156,7 +156,7 @@ def test_entry_at_majority_is_bad_news_when_pretrained() -> None:
     assert [verdict.kind for verdict in found] == ["baseline", "pretraining", "baseline"]
     first, _, last = found
     assert first.sentence == "SST-2 pretrained: not clearly better than the majority class (50.9)"
-    assert (first.outcome, first.majority) == ("not better than majority", 0.509)
+    assert first.outcome == "not better than majority"
     assert last.sentence == "CoLA from scratch: not better than the majority class (0.0)"
 
 
