@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ from flows.store.artifact import StoredArtifact
 from flows.store.artifact_paths import artifact_of_path
 from flows.store.runs import read_run, run_ids
 from model.encoder.hf_config import download_advice
-from model.launch.core_share import limit_thread_spinning
+from model.launch.launcher import library_settings
 from model.task_results import read_evaluation
 from model.training.artifact_files import OPTIMIZER_FILE, STATE_FILE
 from pipelines.io.file_systems import file_system
@@ -63,8 +64,8 @@ def open_predictors(name: str, *, store: str | None) -> list[Predictor]:
         ConfigError: There is no such model.
         CheckpointError: bertloom did not fine-tune the model.
     """
-    limit_thread_spinning()
-    from model.finetuning.prediction import Predictor  # loads torch, after its threads are limited
+    os.environ.update(library_settings())
+    from model.finetuning.prediction import Predictor  # lazy: torch reads these settings
 
     if not ((Path(name) / "config.json").is_file() or "://" in name):
         artifact = _find_artifact(name, store)
@@ -86,8 +87,8 @@ def open_filler(name: str, *, store: str | None) -> MaskFiller:
         ConfigError: There is no such model.
         CheckpointError: The model has no masked LM head.
     """
-    limit_thread_spinning()
-    from model.filling import MaskFiller  # loads torch, after its threads are limited
+    os.environ.update(library_settings())
+    from model.filling import MaskFiller  # lazy: torch reads these settings
 
     return MaskFiller.open(checkpoint_folder(name or _newest_pretrained(store), store=store))
 

@@ -415,9 +415,9 @@ def warned(text: str = TEXT, kind: str = "unigram-loss") -> dict[str, Any]:
 
 def test_warnings_of_evaluated_trials_are_omitted(store: ArtifactStore) -> None:
     phase = put(store, "pretrain", statistics=warned())
-    evaluated = put(store, "finetune", key="read", statistics=warned("one restart", "chance"))
-    alone = put(store, "finetune", key="alone", statistics=warned("alone", "chance"))
-    worst = warned("1 of 3 restarts: one restart", "chance")
+    evaluated = put(store, "finetune", key="read", statistics=warned("one restart", "one-answer"))
+    alone = put(store, "finetune", key="alone", statistics=warned("alone", "one-answer"))
+    worst = warned("1 of 3 restarts: one restart", "one-answer")
     evaluation = put(store, "evaluate", {"r0": evaluated}, statistics=worst)
     built = [
         Built("pretrain.phase-1", phase),
@@ -427,8 +427,8 @@ def test_warnings_of_evaluated_trials_are_omitted(store: ArtifactStore) -> None:
     ]
     assert [tuple(warning) for warning in collect_warnings(built)] == [
         ("pretrain.phase-1", "unigram-loss", TEXT),
-        ("finetune.b.r0", "chance", "alone"),
-        ("evaluate.a", "chance", "1 of 3 restarts: one restart"),
+        ("finetune.b.r0", "one-answer", "alone"),
+        ("evaluate.a", "one-answer", "1 of 3 restarts: one restart"),
     ]
 
 
