@@ -30,8 +30,8 @@ from model.optim.schedules import learning_rate
 from model.training.checkpoints import Checkpoints
 from model.training.health import PAGE
 from model.training.loop import StepMetrics, Trainer, TrainingModule, resume_from_checkpoint
+from model.training.progress import PROGRESS_FILE
 from pipelines.arrays import Float32s
-from pipelines.progress import PROGRESS_FILE
 from pipelines.seeds import key_for
 from schemas.errors import TrainingError
 from schemas.model_configs import ScheduleConfig

@@ -68,14 +68,6 @@ class Comparison(Result):
     paper: float | None = None
     """Difference in the paper, times 100. None: the paper lacks one of the values."""
 
-    first_cut: tuple[str, ...] = ()
-    """Reductions of the data or the training of the first entry."""
-
-    second_cut: tuple[str, ...] = ()
-    first_reference: str = ""
-    """Reference of the first score for `bertloom lineage` and `reproduce`."""
-
-    second_reference: str = ""
     first_mean: float = 0.0
     second_mean: float = 0.0
     low: float | None = None
@@ -207,10 +199,8 @@ def compare_entries(
     for pair in itertools.combinations(comparable_rows(rows), 2):
         if is_comparable(*pair) and not {row.entry for row in pair} <= set(swept):
             first, second = sorted(pair, key=mean_of, reverse=True)
-            item = _about(first, second.entry).model_copy(
-                update={"second_cut": second.cut, "second_reference": second.reference}
-            )
-            family.append((item, [(Side.of(first), Side.of(second))]))
+            sides = (Side.of(first), Side.of(second))
+            family.append((_untested(first, second.entry), [sides]))
     twins = list(pretraining_twins(rows, swept=swept).items())
     pairs = {task: (Side.of(first), Side.of(second)) for task, (first, second) in twins}
     tested = {task: pair for task, pair in pairs.items() if all(s.is_tested for s in pair)} or pairs
@@ -222,16 +212,9 @@ def compare_entries(
     return compare(family)
 
 
-def _about(row: ResultRow, second: str) -> Comparison:
-    """Return the comparison of an entry with another side, to be tested."""
-    return Comparison(
-        first=row.entry,
-        second=second,
-        title=row.name,
-        columns=(row.task,),
-        first_cut=row.cut,
-        first_reference=row.reference,
-    )
+def _untested(row: ResultRow, second: str) -> Comparison:
+    """Return the comparison of an entry with another side, before the test."""
+    return Comparison(first=row.entry, second=second, title=row.name, columns=(row.task,))
 
 
 def compare_with_majority(rows: Sequence[ResultRow]) -> tuple[Comparison, ...]:
@@ -239,7 +222,7 @@ def compare_with_majority(rows: Sequence[ResultRow]) -> tuple[Comparison, ...]:
     return compare(
         [
             (
-                _about(row, MAJORITY_CLASS),
+                _untested(row, MAJORITY_CLASS),
                 [(Side.of(row), Side(row.majority, 0, row.majority_sample))],
             )
             for row in comparable_rows(rows)

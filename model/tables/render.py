@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -59,7 +60,7 @@ def text_tables(tables: Tables) -> list[TextTable]:
     listed = [row for row in rows if row.is_listed]
     grids = [results_table(listed), entries_table(rows)] if rows else []
     if tables.comparisons:
-        grids.append(comparisons_table(tables.comparisons))
+        grids.append(comparisons_table(tables))
     for table in tables.tables:
         grids += [paper_table(table)] if table.rows else []
         grids += [variants_table(table)] if table.comparisons else []
@@ -168,8 +169,11 @@ def _result_notes(rows: Sequence[ResultRow]) -> list[str]:
     return notes + cut_notes((row.entry, row.cut) for row in rows)
 
 
-def comparisons_table(comparisons: Sequence[Comparison]) -> TextTable:
+def comparisons_table(tables: Tables) -> TextTable:
     """Return the difference of means of each two entries of a task with its 95 % interval."""
+    comparisons = tables.comparisons
+    cut: dict[str, tuple[str, ...]] = defaultdict(tuple)
+    cut |= {row.entry: row.cut for row in tables.main}
     cells = [
         {
             "task": f"mean of {len(item.columns)} tasks" if item.title == MEAN else item.title,
@@ -180,14 +184,13 @@ def comparisons_table(comparisons: Sequence[Comparison]) -> TextTable:
         for item in comparisons
     ]
     for row, item in zip(cells, comparisons, strict=True):
-        row["difference"] = marked(row["difference"], (*item.first_cut, *item.second_cut))
-    sides = (((i.first, i.first_cut), (i.second, i.second_cut)) for i in comparisons)
+        row["difference"] = marked(row["difference"], cut[item.first] + cut[item.second])
     notes = [
         "Means over the restarts of each entry's best grid point on dev, times 100.",
         TEST_NOTE,
         "The grid points were chosen on the same dev rows, so means lean upward, and more after "
         "wider grids.",
-        *cut_notes(side for pair in sides for side in pair),
+        *cut_notes((side, cut[side]) for i in comparisons for side in (i.first, i.second)),
     ]
     return _text_table("Entries on the same task", cells, notes=notes, numbers="difference")
 

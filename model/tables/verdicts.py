@@ -26,10 +26,7 @@ from model.tables.paper import ABLATIONS, PaperTable
 from model.tables.results import ResultRow, main_rows, task_label, with_bracket
 from model.task_results import DEV, Result
 
-Outcome = Literal["better", "worse", "no difference", "not better than majority", "untested"]
-
 _EXACT = 1e-9  # two computations of one score differ by less
-_OUTCOMES: Mapping[str, Outcome] = {"within noise": "no difference", "not tested": "untested"}
 
 
 class Verdict(Result):
@@ -39,8 +36,8 @@ class Verdict(Result):
     """Sides of the comparison: `pretraining`, a pretrained model and its twin from scratch;
     `variants` of a sweep; `entries` on one task; `baseline`, an entry and the majority class."""
 
-    outcome: Outcome
-    """Result for the first side."""
+    outcome: str
+    """Result for the first side: `Comparison.verdict`, or `not better than majority`."""
 
     task: str = ""
     """Name of the task; "" for an average over several."""
@@ -114,7 +111,7 @@ def _verdict(kind: str, item: Comparison, sentence: str, **fields: Any) -> Verdi
     return Verdict(
         **{
             "kind": kind,
-            "outcome": _outcome(item),
+            "outcome": item.verdict,
             "sentence": sentence,
             "difference": item.difference,
             "low": item.low,
@@ -125,10 +122,6 @@ def _verdict(kind: str, item: Comparison, sentence: str, **fields: Any) -> Verdi
             **fields,
         }
     )
-
-
-def _outcome(item: Comparison) -> Outcome:
-    return _OUTCOMES.get(item.verdict) or ("better" if item.verdict == "better" else "worse")
 
 
 def _about(row: ResultRow) -> dict[str, str]:
@@ -223,7 +216,8 @@ def _pretraining_sentence(item: Comparison, where: str) -> str:
 
 def _summarize(verdicts: Sequence[Verdict], mean: Comparison) -> Verdict:
     """Return the verdict on pretraining over several tasks."""
-    count, data, outcome = len(mean.columns), _data_of(verdicts), _outcome(mean)
+    count, data = len(mean.columns), _data_of(verdicts)
+    outcome: str = mean.verdict
     helped, hurt = (sum(one.outcome == name for one in verdicts) for name in ("better", "worse"))
     tasks = task_label(f"{count} tasks", data)
     sentence = _pretraining_sentence(mean, f"on average over {tasks}")
@@ -384,8 +378,8 @@ def _pretraining_findings(verdicts: Sequence[Verdict], entries: set[str]) -> Ite
     kinds = {
         "better": "pretraining helps on",
         "worse": "pretraining hurts on",
-        "no difference": "pretraining makes no visible difference on",
-        "untested": "pretraining was not tested on",
+        "within noise": "pretraining makes no visible difference on",
+        "not tested": "pretraining was not tested on",
     }
     own = [item for item in verdicts if item.kind == "pretraining" and item.first in entries]
     for outcome, words in kinds.items():

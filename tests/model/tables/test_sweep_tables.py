@@ -8,9 +8,9 @@ from support.sweep_builder import FAIR, GOOD, POOR, entry, source, steps_sweep, 
 
 from flows.report.rendering import section
 from flows.report.results import show_results
-from model.tables.charts import chart_of
 from model.tables.compare import MEAN, holm_adjust
 from model.tables.document import Tables
+from model.tables.figures import chart_of
 from model.tables.filled_tables import FilledTable
 from model.tables.paper import ABLATIONS
 from model.tasks import TASKS
