@@ -9,7 +9,7 @@ import csv
 import io
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from model.monitoring.formatting import format_percent
 from model.tables.compare import LEVEL, MEAN, Comparison
@@ -295,38 +295,28 @@ def _escaped(text: str) -> str:
 
 def to_csv(rows: Sequence[ResultRow]) -> str:
     """Return one line per value: ratios in full, the paper's values divided by 100."""
-    return _csv(CSV_COLUMNS, (line for row in rows for line in _result_lines(row)))
+    out = io.StringIO()
+    writer = csv.DictWriter(out, CSV_COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    for line in (line for row in rows for line in _result_lines(row)):
+        writer.writerow({name: _csv_cell(cell) for name, cell in line.items()})
+    return out.getvalue()
 
 
 def _result_lines(row: ResultRow) -> Iterator[dict[str, object]]:
-    values = {
-        **{"mean": row.mean, "sd": row.sd, "runs": row.restarts, "best": row.best},
-        **{"ensemble": row.ensemble, "majority": row.majority, "cells": row.trials},
-        **{f"run-{number}": value for number, value in enumerate(row.runs)},
-        **{f"paper-{name}-{row.paper_split}": _ratio(value) for name, value in row.paper.items()},
-    }
-    for statistic, value in values.items():
-        is_paper = statistic.startswith("paper-")
+    about = {name: getattr(row, name) for name in ("entry", "task", "split", "metric")}
+    cut = {"cut": "; ".join(row.cut)}
+    values = {"mean": row.mean, "sd": row.sd, "runs": row.restarts, "best": row.best}
+    values |= {"ensemble": row.ensemble, "cells": row.trials}
+    values |= {f"run-{number}": value for number, value in enumerate(row.runs)}
+    for name, value in values.items():
         if value is not None:
-            yield {
-                **{"entry": row.entry, "task": row.task, "split": row.split, "metric": row.metric},
-                **{"statistic": statistic, "value": value},
-                "cut": "" if is_paper else "; ".join(row.cut),
-                "reference": "" if is_paper or statistic == "majority" else row.reference,
-            }
-
-
-def _ratio(value: float | None) -> float | None:
-    """Return a number of the paper divided by 100."""
-    return None if value is None else round(value / 100, 6)
-
-
-def _csv(columns: Sequence[str], lines: Iterable[Mapping[str, Any]]) -> str:
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows([_csv_cell(line.get(name, "")) for name in columns] for line in lines)
-    return out.getvalue()
+            yield about | cut | {"statistic": name, "value": value, "reference": row.reference}
+    if row.majority is not None:
+        yield about | cut | {"statistic": "majority", "value": row.majority}
+    for model, score in row.paper.items():
+        name = f"paper-{model}-{row.paper_split}"
+        yield about | {"statistic": name, "value": round(score / 100, 6)}
 
 
 def _csv_cell(cell: object) -> object:
