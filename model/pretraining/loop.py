@@ -16,7 +16,7 @@ from model.launch.stopping import StopRequest
 from model.monitoring.reporter import PretrainingLogger
 from model.monitoring.throughput import Work, batch_flops
 from model.monitoring.training_log import EvaluationRecord, StepRecord
-from model.optim.schedules import learning_rate
+from model.optim import learning_rate
 from model.pretraining.checks import held_out_caution
 from model.pretraining.evaluation import HeldOutEvaluator
 from model.pretraining.job import TrainingJob
