@@ -35,8 +35,9 @@ from model.training.artifact_files import (
     without_snapshots,
     write_folder,
 )
+from model.training.progress import forward_progress
 from pipelines.io.stage_inputs import check_files
-from pipelines.progress import current_step_name, forward_progress
+from pipelines.progress import current_step_name
 from pipelines.wordpiece.vocab_files import TOKENIZER_CONFIG_FILE, TOKENIZER_FILE
 from schemas.errors import ConfigError
 from schemas.execution_configs import ExecutionConfig

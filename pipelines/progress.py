@@ -1,7 +1,7 @@
 """Progress of running jobs: bars, log lines, and updates for listeners.
 
 A local Beam job reports its work items to the `Progress` of its thread. A worker elsewhere writes
-them to a file of the job, and a training process writes a small progress file.
+them to a file of the job. `model.training.progress` reports trainings.
 """
 
 from __future__ import annotations
@@ -10,12 +10,10 @@ import contextlib
 import contextvars
 import json
 import logging
-import os
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Protocol, Self
 
@@ -28,11 +26,7 @@ _POLL_SECONDS = 1.0
 _REMOTE_POLL_SECONDS = 5.0  # each look into a bucket is a request
 _LINE_SECONDS = 15.0
 _REPORT_SECONDS = 0.5
-_WRITE_SECONDS = 1.0
 _MAX_UNFINISHED = 0.99
-
-PROGRESS_FILE = "reading.json"
-"""Name of the file, in its folder, to which a training process writes its progress."""
 
 
 class ProgressUpdate(NamedTuple):
@@ -359,86 +353,3 @@ def _errors_logged(job: str) -> Iterator[None]:
         yield
     except Exception as error:  # clients of object stores raise their own errors
         _LOGGER.debug("%s: cannot read progress: %r", job, error)
-
-
-# Trainings
-
-
-class ProgressFile:
-    """Progress of a training process: one update, replaced at most once per second.
-
-    A file that cannot be written is ignored.
-    """
-
-    def __init__(self, path: Path | None, *, job: str, unit: str) -> None:
-        """Describe the training. `path`: file to write, None for none."""
-        self._path, self._job, self._unit = path, job, unit
-        self._started = time.monotonic()
-        self._written = -_WRITE_SECONDS
-        self._first: float | None = None
-
-    def write(self, done: float, *, total: float, details: Sequence[str] = ()) -> None:
-        """Write an update, unless the last one is too new; the last update is always written."""
-        if self._path is None:
-            return
-        if self._first is None:
-            self._first, self._started = done, time.monotonic()
-        now = time.monotonic()
-        if now - self._written < _WRITE_SECONDS and done < total:
-            return
-        self._written = now
-        update = ProgressUpdate(
-            self._job,
-            done,
-            total,
-            self._unit,
-            seconds=now - self._started,
-            first=self._first,
-            details=details,
-        )
-        temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
-        try:
-            temporary.write_text(json.dumps(update._asdict()), encoding="utf-8")
-            temporary.replace(self._path)
-        except OSError as error:
-            _LOGGER.debug("%s: cannot write %s: %s", self._job, self._path, error)
-            self._path = None
-
-
-@contextlib.contextmanager
-def forward_progress(folder: Path) -> Iterator[None]:
-    """Show what a process writes to its `ProgressFile` in a folder, and notify the listeners.
-
-    One bar is shown at a time: that of the job which the process works on.
-    """
-    listeners = Listeners()
-    path = folder / PROGRESS_FILE
-    path.unlink(missing_ok=True)
-    stop = threading.Event()
-
-    def follow() -> None:
-        last = ""
-        is_ending = False
-        with contextlib.ExitStack() as bars:
-            bar, job = None, ""
-            while not is_ending:
-                is_ending = stop.wait(_POLL_SECONDS)
-                with contextlib.suppress(OSError, ValueError, TypeError):
-                    text = path.read_text(encoding="utf-8")
-                    if text != last:
-                        update = ProgressUpdate(**json.loads(text))
-                        listeners.notify(update)
-                        if bar is None or update.job != job:
-                            bars.close()
-                            bar, job = TerminalBar(update.job, total=update.total), update.job
-                            bars.callback(bar.close)
-                        bar.show(update.done, update.details)
-                    last = text
-
-    thread = threading.Thread(target=follow, name=f"progress-{path.parent.name}", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()

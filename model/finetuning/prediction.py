@@ -28,8 +28,8 @@ from model.task_types.prediction_files import predictions_file, to_lines
 from model.task_types.task_type import Encoding
 from model.tasks import find_task
 from model.tasks.examples import read_examples
+from model.training.progress import ProgressFile
 from pipelines.arrays import Float32s, Int64s, ranges
-from pipelines.progress import ProgressFile
 from pipelines.wordpiece.text_rules import get_text_rules
 from pipelines.wordpiece.tokenizer import WordPieceTokenizer
 from pipelines.wordpiece.vocab_files import read_vocab

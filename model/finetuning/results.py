@@ -24,7 +24,7 @@ from model.task_types.task_type import Prediction
 from model.tasks.reduced_data import examples_cut
 from model.training.artifact_files import to_json
 from model.training.health import TrainingWarning, check_answers, check_chance, warnings_json
-from pipelines.progress import PROGRESS_FILE
+from model.training.progress import PROGRESS_FILE
 from pipelines.wordpiece.tokenizer import tokenizer_config_json, tokenizer_json
 from pipelines.wordpiece.vocab_files import (
     TOKENIZER_CONFIG_FILE,

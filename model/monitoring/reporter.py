@@ -24,7 +24,7 @@ from model.monitoring.training_log import (
     ThroughputRecord,
 )
 from model.training.amounts import Amounts, Unit, budget_unit
-from pipelines.progress import PROGRESS_FILE, ProgressFile
+from model.training.progress import PROGRESS_FILE, ProgressFile
 from pipelines.terminal import BARS_VARIABLE
 from schemas.model_configs import BudgetConfig, PretrainConfig
 

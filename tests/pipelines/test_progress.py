@@ -5,10 +5,9 @@ from __future__ import annotations
 import gzip
 import io
 import itertools
-import json
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,13 +18,10 @@ from support.waiting import wait_until
 from pipelines import progress
 from pipelines.io.compression import decompressed
 from pipelines.progress import (
-    PROGRESS_FILE,
     ItemProgress,
     ItemProgressFile,
     Progress,
-    ProgressFile,
     ProgressUpdate,
-    forward_progress,
     item_scope,
     progress_listener,
     report_fraction,
@@ -39,7 +35,6 @@ from schemas.execution_configs import ExecutionConfig
 def _report_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "_POLL_SECONDS", 0.01)
     monkeypatch.setattr(progress, "_REPORT_SECONDS", 0.0)
-    monkeypatch.setattr(progress, "_WRITE_SECONDS", 0.0)
 
 
 def watch(folder: Path, *weights: int) -> Progress:
@@ -194,48 +189,6 @@ def test_listener_that_fails_is_dropped(tmp_path: Path, updates: Updates) -> Non
         job.record(0, ItemProgress(0.5))
         updates.wait_for(0.5)
     assert len(calls) == 1
-
-
-def test_progress_file_of_training_process_is_forwarded(tmp_path: Path, updates: Updates) -> None:
-    path = tmp_path / "reading.json"
-    path.write_text(json.dumps(ProgressUpdate("old", 9, 9, "step")._asdict()))
-    with forward_progress(tmp_path):
-        file = ProgressFile(path, job="train", unit="step")
-        file.write(5, total=10)
-        file.write(10, total=10)
-    assert {update.job for update in updates} == {"train"}
-    assert updates[-1][1:4] == (10, 10, "step")
-    assert updates[-1].first == 5
-
-
-def test_each_job_of_a_process_has_its_bar(
-    tmp_path: Path, updates: Updates, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shown: list[str] = []
-
-    class Bar:
-        def __init__(self, job: str, *, total: float) -> None:
-            self.job = job
-
-        def show(self, done: float, details: Sequence[str] = ()) -> None:
-            shown.append(f"{self.job} {done:g}")
-
-        def close(self) -> None:
-            shown.append(f"{self.job} closed")
-
-    monkeypatch.setattr(progress, "TerminalBar", Bar)
-    path = tmp_path / PROGRESS_FILE
-    with forward_progress(tmp_path):
-        for job, done in (("train", 10), ("train: dev", 40)):
-            ProgressFile(path, job=job, unit="step").write(done, total=done)
-            updates.wait_for(done)
-    assert shown == ["train 10", "train closed", "train: dev 40", "train: dev closed"]
-
-
-def test_progress_file_that_cannot_be_written_is_ignored(tmp_path: Path) -> None:
-    for path in (tmp_path / "gone" / "reading.json", None):
-        ProgressFile(path, job="train", unit="step").write(1, total=2)
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

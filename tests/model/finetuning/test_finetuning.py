@@ -35,7 +35,8 @@ from model.tasks import TASKS
 from model.tasks.examples import read_examples
 from model.training.checkpoints import Checkpoints
 from model.training.loop import Trainer
-from pipelines.progress import PROGRESS_FILE, ProgressUpdate
+from model.training.progress import PROGRESS_FILE
+from pipelines.progress import ProgressUpdate
 from pipelines.wordpiece.tokenizer import tokenizer_config_json
 from pipelines.wordpiece.vocab_files import (
     TOKENIZER_CONFIG_FILE,

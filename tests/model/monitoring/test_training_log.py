@@ -24,7 +24,8 @@ from model.monitoring.training_log import (
     read_curves,
 )
 from model.training.amounts import Amounts
-from pipelines.progress import PROGRESS_FILE, ProgressUpdate
+from model.training.progress import PROGRESS_FILE
+from pipelines.progress import ProgressUpdate
 from pipelines.terminal import BARS_VARIABLE
 from schemas.errors import TrainingError
 from schemas.model_configs import BudgetConfig
