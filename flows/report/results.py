@@ -25,7 +25,7 @@ from model.tables.render import (
     results_table,
     variants_table,
 )
-from model.tables.results import wrong_fields
+from model.task_results import wrong_fields
 from schemas.errors import ArtifactCorruptError, StoreError
 from schemas.manifest import Manifest
 

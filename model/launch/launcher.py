@@ -61,16 +61,33 @@ _TORCHRUN_VARIABLES = frozenset(
 ) | {"ROLE_NAME", "MASTER_ADDR", "MASTER_PORT"}
 """Environment variables that torchrun sets for the processes it starts."""
 
-# Each step allocates the same large buffers. By default glibc returns them to the system, and the
-# kernel clears their pages in each step.
-_KEEP_MEMORY = ":".join(
+_SETTINGS: tuple[tuple[dict[str, str], tuple[str, ...]], ...] = (
+    # Each step allocates the same large buffers. By default glibc returns them to the system, and
+    # the kernel clears their pages in each step.
     (
-        "glibc.malloc.hugetlb=1",
-        "glibc.malloc.mmap_max=0",
-        "glibc.malloc.trim_threshold=17179869184",
-        "glibc.malloc.top_pad=268435456",
-    )
+        {
+            "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1:glibc.malloc.mmap_max=0:"
+            "glibc.malloc.trim_threshold=17179869184:glibc.malloc.top_pad=268435456"
+        },
+        (),
+    ),
+    # By default waiting threads of OpenMP (GNU's, LLVM's) spin for longer than a time slice of the
+    # scheduler. On a busy machine they occupy the core that the last thread needs.
+    ({"GOMP_SPINCOUNT": "2000", "KMP_BLOCKTIME": "0"}, ("OMP_WAIT_POLICY",)),
+    # Packed batches have a new length in each step: let CUDA's allocator extend its blocks.
+    ({"PYTORCH_ALLOC_CONF": "expandable_segments:True"}, ("PYTORCH_CUDA_ALLOC_CONF",)),
 )
+"""Environment variables of libraries, and other names under which users set the same."""
+
+
+def library_settings(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the variables to set before torch is loaded. Settings of the user are kept."""
+    return {
+        name: value
+        for values, other_names in _SETTINGS
+        if environ.keys().isdisjoint((*values, *other_names))
+        for name, value in values.items()
+    }
 
 
 def child_environment() -> dict[str, str]:
@@ -86,7 +103,7 @@ def child_environment() -> dict[str, str]:
     }
     return {
         **inherited,
-        "GLIBC_TUNABLES": os.environ.get("GLIBC_TUNABLES", _KEEP_MEMORY),
+        **library_settings(),
         "PYTHONPATH": os.pathsep.join(paths),
         "PYTHONSAFEPATH": "1",
         LAUNCHER_VARIABLE: str(os.getpid()),

@@ -17,13 +17,12 @@ import select
 import sys
 import time
 import typing
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
 from pydantic import BaseModel
 
-from model.launch.core_share import limit_thread_spinning
 from model.launch.launcher import FAILURE_FILE, IDLE_VARIABLE, LAUNCHER_VARIABLE
 from model.launch.stopping import StopRequest
 from schemas.error_serialization import serialize_error
@@ -33,9 +32,6 @@ from schemas.redaction import RedactingFormatter
 _LOGGER = logging.getLogger("model.launch.worker")  # __name__ is __main__ in a worker
 _PACKAGE = "model."
 
-ALLOCATOR_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
-"""Environment variables of CUDA's allocator; the second is the older name of the first."""
-
 _IDLE_SECONDS = 120.0
 _POLL_SECONDS = 1.0
 
@@ -43,7 +39,7 @@ _POLL_SECONDS = 1.0
 def main() -> int:
     """Execute calls until the launcher ends or the worker is idle."""
     calls, results = _take_standard_pipes()
-    _prepare("fine-tuning and answering")
+    _set_up_logging()
     launcher = int(os.environ.get(LAUNCHER_VARIABLE, os.getppid()))
     idle_seconds = float(os.environ.get(IDLE_VARIABLE, _IDLE_SECONDS))
     while True:
@@ -75,7 +71,7 @@ def run_job_file(function: str, file: str) -> int:
     """
     job_file = Path(file)
     text = job_file.read_text(encoding="utf-8")
-    _prepare(str(json.loads(text).get("name", function)))
+    _set_up_logging()
     launcher = os.environ.get(LAUNCHER_VARIABLE)
     try:
         with StopRequest(launcher=int(launcher) if launcher else None) as stop:
@@ -104,25 +100,11 @@ def write_failure(folder: Path, error: BaseException) -> None:
             temporary.unlink(missing_ok=True)
 
 
-def _prepare(name: str) -> None:
-    """Set up logging, the wait policy of threads and CUDA's allocator, before torch is loaded."""
-    share = limit_thread_spinning()
-    allow_growing_segments()
+def _set_up_logging() -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(RedactingFormatter("%(levelname)s %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logging.getLogger("model").setLevel(logging.INFO)
-    if share is not None and os.environ.get("RANK", "0") == "0":
-        _LOGGER.info("%s: %s", name, share.text)
-
-
-def allow_growing_segments(environ: MutableMapping[str, str] = os.environ) -> None:
-    """Let CUDA's allocator extend its blocks: packed batches have a new length in each step.
-
-    Call it before torch allocates on a GPU. A setting of the user is kept.
-    """
-    if not any(name in environ for name in ALLOCATOR_VARIABLES):
-        environ[ALLOCATOR_VARIABLES[0]] = "expandable_segments:True"
 
 
 def _take_standard_pipes() -> tuple[IO[bytes], IO[bytes]]:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 
 from model.tables.filled_tables import FilledTable
-from model.tables.results import ResultRow, TableModel, main_rows
+from model.tables.results import ResultRow, main_rows
 from model.tables.significance import EntryComparison, compare_entries, compare_with_majority
 from model.tables.sweeps import Sweep, all_tables
 from model.tables.table_verdicts import table_verdict
 from model.tables.verdicts import Verdict, find_verdicts
+from model.task_results import Result
 
 JSON_FILE = "tables.json"
 
 
-class SubmittedFiles(TableModel):
+class SubmittedFiles(Result):
     """Files of the GLUE submission."""
 
     entries: dict[str, str]
@@ -24,7 +25,7 @@ class SubmittedFiles(TableModel):
     """Files that the server requires and no entry has."""
 
 
-class Tables(TableModel):
+class Tables(Result):
     """Results of all evaluations of a recipe."""
 
     results: tuple[ResultRow, ...]

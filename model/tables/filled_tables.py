@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
@@ -21,12 +20,12 @@ from model.tables.paper_results import (
 from model.tables.results import (
     MAJORITY_CLASS,
     ResultRow,
-    TableModel,
     model_label,
     task_label,
     with_bracket,
 )
 from model.tables.significance import VariantComparison, compare_features
+from model.task_results import Result
 from model.tasks.reduced_data import cut_notes, marked
 
 _MIXED = "mixed"
@@ -36,7 +35,7 @@ RESTARTS_NOTE = (
 )
 
 
-class FilledCell(TableModel):
+class FilledCell(Result):
     """Our score from 0 to 1, or a perplexity."""
 
     text: str
@@ -75,7 +74,7 @@ class FilledCell(TableModel):
         return cls(text=text, value=value, sd=sd, cut=cut, **fields)
 
 
-class PaperRow(TableModel):
+class PaperRow(Result):
     """A system of the paper over the columns of a table, times 100 as printed."""
 
     name: str = Field(alias="system")
@@ -85,7 +84,7 @@ class PaperRow(TableModel):
     """Name in a sweep of the paper's ablations."""
 
 
-class OurRow(TableModel):
+class OurRow(Result):
     """Scores of one of our models in the columns of a table."""
 
     name: str = Field(alias="system")
@@ -107,7 +106,7 @@ class OurRow(TableModel):
         return " to ".join(str(count) for count in dict.fromkeys((*counts[:1], *counts[-1:])))
 
 
-class FilledTable(TableModel):
+class FilledTable(Result):
     """Table of the paper with our rows, or of a sweep with our rows only, as in `tables.json`."""
 
     key: str
@@ -260,7 +259,7 @@ def _our_rows(results: Sequence[ResultRow], table: PaperTable) -> list[OurRow]:
         for size in dict.fromkeys((1, first.ensemble_of)):
             cells = _cells(scored, table, is_ensemble=size > 1)
             if cells:
-                model = json.dumps([first.method, size, first.settings], sort_keys=True)
+                model = f"{first.method} {size} {first.settings}"
                 name = model_label(first.settings, method=first.method, ensemble=size)
                 models.setdefault(model, []).append(_Part(name, score, entry, cells))
     rows = [row for parts in models.values() for row in _rows_of_model(parts, table)]

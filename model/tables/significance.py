@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import statistics
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Literal, NamedTuple
@@ -13,7 +12,8 @@ from pydantic import computed_field
 
 from model.tables.paper_results import PAPER_TABLES
 from model.tables.resampling import Sample, count_draws, draw_means
-from model.tables.results import MAJORITY, MAJORITY_CLASS, ResultRow, TableModel, main_rows
+from model.tables.results import MAJORITY_CLASS, ResultRow, main_rows
+from model.task_results import FinetunedModel, Result
 from model.task_types.row_terms import Float64s
 
 LEVEL = 0.05
@@ -48,7 +48,7 @@ class Side(NamedTuple):
 Pair = tuple[Side, Side]
 
 
-class Comparison(TableModel):
+class Comparison(Result):
     """Mean scores of two sides, in fractions of 1, and the test of their difference."""
 
     first: str
@@ -200,7 +200,7 @@ def compare_entries(
     If several tasks have pretrained twins, the last comparison is the mean over them.
 
     Grid points were selected on the same dev rows, so means are biased upward, and more for larger
-    grids. Majority classes are not compared. `model.tables.sweeps` compares variants of a sweep.
+    grids. `model.tables.sweeps` compares variants of a sweep.
 
     Args:
         rows: Results of all entries.
@@ -290,14 +290,13 @@ def pretraining_twins(
     return {row.task: twins[row.task] for row in rows if row.task in twins}
 
 
-def _without_start(row: ResultRow) -> tuple[str, str, dict[str, object]]:
-    settings = {key: value for key, value in row.settings.items() if key != "start"}
-    return row.task, row.method, settings
+def _without_start(row: ResultRow) -> tuple[str, str, FinetunedModel]:
+    return row.task, row.method, row.settings.model_copy(update={"start": ""})
 
 
 def comparable_rows(rows: Sequence[ResultRow]) -> list[ResultRow]:
-    """Return the main rows with a mean, without those of majority classes."""
-    return [row for row in main_rows(rows) if row.mean is not None and row.method != MAJORITY]
+    """Return the main rows with a mean."""
+    return [row for row in main_rows(rows) if row.mean is not None]
 
 
 def is_comparable(first: ResultRow, second: ResultRow) -> bool:
@@ -355,8 +354,8 @@ def compare_features(rows: Sequence[ResultRow]) -> tuple[VariantComparison, ...]
     models: dict[str, list[ResultRow]] = {}
     for row in comparable_rows(rows):
         if row.paper_table == table.key:
-            shape = {key: row.settings[key] for key in row.settings.keys() - _METHOD_FIELDS}
-            models.setdefault(json.dumps([row.task, shape], sort_keys=True), []).append(row)
+            shape = row.settings.model_copy(update={"feature_layers": ""})
+            models.setdefault(f"{row.task} {shape}", []).append(row)
     pairs = []
     for group in models.values():
         fine_tuned = [row for row in group if row.method == "fine-tune"]
@@ -374,6 +373,3 @@ def compare_features(rows: Sequence[ResultRow]) -> tuple[VariantComparison, ...]
             if best and row.features
         ]
     return compare_variants(pairs)
-
-
-_METHOD_FIELDS = frozenset({"method", "feature_layers"})

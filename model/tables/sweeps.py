@@ -26,8 +26,9 @@ from model.tables.paper_results import (
     Column,
     PaperTable,
 )
-from model.tables.results import DEV, ResultRow, digits_of, main_rows, reference_to
+from model.tables.results import ResultRow, digits_of, main_rows, reference_to
 from model.tables.significance import Side, VariantPair, compare_variants
+from model.task_results import DEV
 from schemas.finetune_configs import ExpandedAxis, ExpandedEntry, TabulateConfig
 from schemas.fingerprint import content_digest
 from schemas.manifest import StageInput

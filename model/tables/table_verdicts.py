@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from model.tables.filled_tables import FilledTable
 from model.tables.paper_results import ABLATIONS
-from model.tables.results import DEV, ResultRow
+from model.tables.results import ResultRow
 from model.tables.significance import LEVEL, MEAN, VariantComparison
 from model.tables.verdicts import Verdict
+from model.task_results import DEV
 
 
 def table_verdict(

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 from model.monitoring.formatting import format_percent
 from model.tables.filled_tables import FilledTable
 from model.tables.paper_results import ABLATIONS, CUSTOM
-from model.tables.results import ResultRow, TableModel, main_rows, task_label, with_bracket
+from model.tables.results import ResultRow, main_rows, task_label, with_bracket
 from model.tables.significance import (
     FINE_TUNED,
     LEVEL,
@@ -26,13 +26,14 @@ from model.tables.significance import (
     mean_of,
     pretraining_twins,
 )
+from model.task_results import Result
 
 Outcome = Literal["better", "worse", "no difference", "not better than majority", "untested"]
 
 _EXACT = 1e-9  # two computations of one score differ by less
 
 
-class Verdict(TableModel):
+class Verdict(Result):
     """A comparison of two sides, or of one and the majority class, and its test; shares of 1."""
 
     kind: Literal["pretraining", "variants", "entries", "baseline"]

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from model.tasks.files import base_name, file_lines, shown
-from model.tasks.sentence_tasks import CUSTOM_IDS, IDS, PAIR, SENTENCE, read_text_rows
+from model.tasks.sentences import CUSTOM_IDS, IDS, PAIR, SENTENCE, read_text_rows
 from model.tasks.task import BadRow, FileLayout, InvalidRowError, Row, Task
 from pipelines.io.raw_files import list_folder_of
 from schemas.errors import TaskDataError
@@ -64,7 +64,7 @@ def _dev_pairs(url: str) -> set[tuple[str, ...]]:
         )
     pairs = set[tuple[str, ...]]()
     for number, line in enumerate(file_lines(dev_ids), start=1):
-        pair = tuple(line.data.decode(errors="replace").split())
+        pair = tuple(line.decode(errors="replace").split())
         if len(pair) != 2:
             raise TaskDataError(
                 f"{dev_ids}: line {number}: expected two ids with a tab between, found "

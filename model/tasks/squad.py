@@ -14,11 +14,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from model.tasks.files import is_text, read_json, shown
-from model.tasks.input_tables import is_json_lines, is_parquet, open_rows
-from model.tasks.sentence_tasks import CUSTOM_SPLITS
+from model.tasks.files import DataFile, is_text, open_data, shown
+from model.tasks.sentences import CUSTOM_SPLITS
+from model.tasks.tables import read_table
 from model.tasks.task import BadRow, FileLayout, InvalidRowError, Row, Task, convert_row
 from schemas.errors import TaskDataError
+from schemas.field_names import field_name
 
 NOT_FOUND = -1
 """Start of an answer that does not occur in the context."""
@@ -47,12 +48,15 @@ def read_squad(task: Task, split: str, url: str) -> Iterator[Row | BadRow]:
         TaskDataError: The file has another format, lacks a column, or has no question.
         InputError: The file is missing or damaged.
     """
-    is_table = is_parquet(url) or is_json_lines(url)
-    questions = _table_questions(task, split, url) if is_table else _json_questions(url)
     example = partial(_example, task=task, split=split, seen=set[str]())
     row = None
-    for row in questions:
-        yield convert_row(row, example)
+    with open_data(url) as data:
+        if data.format in ("parquet", "json-lines"):
+            questions = _table_questions(data, task, split)
+        else:
+            questions = _json_questions(data, task)
+        for row in questions:
+            yield convert_row(row, example)
     if row is None:
         raise TaskDataError(
             f"{url}: no question in it; expected questions below data, paragraphs, qas. It may be "
@@ -60,13 +64,19 @@ def read_squad(task: Task, split: str, url: str) -> Iterator[Row | BadRow]:
         )
 
 
-def _json_questions(url: str) -> Iterator[Row | BadRow]:
-    content = read_json(url, error=TaskDataError)
+def _json_questions(data: DataFile, task: Task) -> Iterator[Row | BadRow]:
+    content = data.read_json(TaskDataError)
     if not isinstance(content, dict) or not isinstance(content.get("data"), list):
         found = sorted(content) if isinstance(content, dict) else f"a {type(content).__name__}"
         raise TaskDataError(
-            f"{url}: expected SQuAD's JSON, an object with the list data, found {found!s:.200}. "
-            "Give the official file, or JSON Lines or Parquet with id, question, context, answers"
+            f"{data.url}: expected SQuAD's JSON, an object with the list data, found "
+            f"{found!s:.200}. Give the official file, or JSON Lines or Parquet with id, question, "
+            "context, answers"
+        )
+    if task.layout.named_columns:
+        raise TaskDataError(
+            f"{data.url}: expected a table, because {field_name('columns')} is set, got SQuAD's "
+            "nested JSON. Remove it"
         )
     for number, article in enumerate(content["data"], start=1):
         paragraphs = article.get("paragraphs") if isinstance(article, dict) else None
@@ -96,8 +106,8 @@ def _paragraph_questions(paragraph: Any, title: Any, position: str) -> Iterator[
             yield Row(where, {**values, "title": title, "context": context})
 
 
-def _table_questions(task: Task, split: str, url: str) -> Iterator[Row | BadRow]:
-    for row in open_rows(task, split, url).rows():
+def _table_questions(data: DataFile, task: Task, split: str) -> Iterator[Row | BadRow]:
+    for row in read_table(data, task, split).rows:
         if isinstance(row, BadRow):
             yield row
             continue

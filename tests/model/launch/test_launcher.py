@@ -15,7 +15,13 @@ from pydantic import BaseModel
 from support.paths import ROOT
 from support.waiting import is_running, wait_until
 
-from model.launch.launcher import IDLE_VARIABLE, Worker, WorkerPool, stop_running_calls
+from model.launch.launcher import (
+    IDLE_VARIABLE,
+    Worker,
+    WorkerPool,
+    library_settings,
+    stop_running_calls,
+)
 from schemas.errors import ConfigError, DivergenceError, RunnerError, TrainingError
 
 PROBE = "model.probe:answer"  # created by the fixture below
@@ -49,10 +55,10 @@ TORCH_CODE = """
 import os, torch
 from model.probe import Question
 
-def environment(question: Question, *, stop) -> dict:
+def threads(question: Question, *, stop) -> dict:
     threads = torch.get_num_threads()
     torch.set_num_threads(int(question.text))
-    return {"threads": threads, "tunables": os.environ["GLIBC_TUNABLES"]}
+    return {"threads": threads, "allocator": os.environ["PYTORCH_ALLOC_CONF"]}
 """
 
 
@@ -131,11 +137,32 @@ def test_worker_is_reused(process: Worker, tmp_path: Path, monkeypatch: pytest.M
         assert found == []
 
 
-def test_worker_environment_and_threads_are_reset_between_calls(process: Worker) -> None:
-    first = process.call("model.probe_torch:environment", Question(text="3"))
-    assert "glibc.malloc.mmap_max=0" in first["tunables"]
-    second = process.call("model.probe_torch:environment", Question(text="3"))
+def test_torch_of_worker_has_our_settings_and_its_threads_are_reset(
+    process: Worker, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("PYTORCH_ALLOC_CONF", raising=False)
+    monkeypatch.setenv("OMP_DISPLAY_ENV", "VERBOSE")  # OpenMP prints its settings
+    first = process.call("model.probe_torch:threads", Question(text="3"))
+    assert first["allocator"] == "expandable_segments:True"
+    assert "GOMP_SPINCOUNT = '2000'" in capfd.readouterr().err
+    second = process.call("model.probe_torch:threads", Question(text="3"))
     assert second["threads"] == first["threads"]
+
+
+@pytest.mark.parametrize(
+    ("environ", "added"),
+    [
+        ({}, {"GLIBC_TUNABLES", "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "PYTORCH_ALLOC_CONF"}),
+        ({"KMP_BLOCKTIME": "200"}, {"GLIBC_TUNABLES", "PYTORCH_ALLOC_CONF"}),
+        ({"OMP_WAIT_POLICY": "PASSIVE"}, {"GLIBC_TUNABLES", "PYTORCH_ALLOC_CONF"}),
+        (
+            {"PYTORCH_CUDA_ALLOC_CONF": "x:1", "GLIBC_TUNABLES": ""},
+            {"GOMP_SPINCOUNT", "KMP_BLOCKTIME"},
+        ),
+    ],
+)
+def test_library_settings_of_the_user_are_kept(environ: dict[str, str], added: set[str]) -> None:
+    assert library_settings(environ).keys() == added
 
 
 def test_errors_keep_type_and_notes(process: Worker) -> None:

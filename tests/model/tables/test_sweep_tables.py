@@ -12,7 +12,6 @@ from model.tables.charts import chart_of
 from model.tables.document import Tables
 from model.tables.filled_tables import FilledTable
 from model.tables.paper_results import ABLATIONS
-from model.tables.pictures import draw_chart
 from model.tables.significance import MEAN, holm_adjust
 from model.tasks import TASKS
 from schemas.finetune_configs import ExpandedAxis
@@ -199,8 +198,6 @@ def test_sizes_are_drawn_in_their_order_beside_the_papers() -> None:
     elsewhere = chart_of(sizes(data="the sample world"))
     assert elsewhere is not None
     assert elsewhere.panels[0].paper == []
-    assert draw_chart(chart) == draw_chart(chart)
-    assert draw_chart(chart)[:8] == b"\x89PNG\r\n\x1a\n"
     assert chart_of(table_of(sweep_of("table-5", TASKS_SWEEP), "table-5")) is None
 
 

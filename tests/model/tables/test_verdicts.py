@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from support.evaluation_builder import BASE, SCRATCH, majority, written
+from support.evaluation_builder import BASE, SCRATCH, written
 from support.sweep_builder import source, steps_sweep, sweep_of
 
 from model.tables.verdicts import Verdict
@@ -152,7 +152,6 @@ def test_entry_at_majority_is_bad_news_when_pretrained() -> None:
         written("sst-2", "sst-2", [0.51, 0.53, 0.49], baseline=0.509),
         written("cola", "cola", GOOD, baseline=0.0),
         written("cola-scratch", "cola", [0.0, 0.0], model=SCRATCH, baseline=0.0),
-        majority("rule", "sst-2", 0.509),
     )
     assert [verdict.kind for verdict in found] == ["baseline", "pretraining", "baseline"]
     first, _, last = found
