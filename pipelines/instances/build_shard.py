@@ -264,7 +264,7 @@ class BuildInstanceShard(CacheableShardFn):
         ):
             counters.count(f"{records}-in", amount)
             counters.count(f"{records}-dropped-held-out", amount)
-        return WorkResult(item.number, [entry], counters, details=[lengths])
+        return WorkResult(item.number, [entry], counters, statistics=lengths)
 
     def _process_held_out(self, item: InstanceItem) -> WorkResult:
         documents = list(self._held_out_pool(item.shard).values())
