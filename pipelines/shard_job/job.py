@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
@@ -32,7 +32,6 @@ from pipelines.shard_job.work import (
     BucketReduce,
     ResultList,
     ShardFn,
-    SharedInput,
     WorkResult,
     written_plan,
 )
@@ -68,8 +67,6 @@ def run_shard_job(
     execution: ExecutionConfig,
     pieces: str = "",
     grouping: BucketReduce | None = None,
-    colocate_by: Callable[[Any], Any] | None = None,
-    shared: SharedInput | None = None,
 ) -> JobResult:
     """Process every item, or restore the result of an earlier job.
 
@@ -81,8 +78,6 @@ def run_shard_job(
         execution: Runner and its options.
         pieces: URL of the cache of items (`pipelines.shard_job.item_cache`); "": process all items.
         grouping: Work on the blobs of each bucket.
-        colocate_by: Key of an item; one worker of an engine gets the items with equal keys.
-        shared: Input of `work` that is too long for the graph of a job.
 
     Raises:
         BertloomError: A worker raised it, on any runner: with its class, message and attributes.
@@ -104,10 +99,8 @@ def run_shard_job(
         urls = {name: f"{folder}/.results-{name}-{uuid.uuid4().hex}" for name in ("work", "groups")}
         errors = ErrorFiles(f"{folder}/.results-errors-{uuid.uuid4().hex}")
         # A process with a pool of workers gets all items together.
-        elements = [planned] if runner.workers > 1 else _colocate(planned, colocate_by)
+        elements = [planned] if runner.workers > 1 else [[item] for item in planned]
         plan = stack.enter_context(written_plan(elements, folder=folder))
-        if shared is not None:
-            stack.enter_context(shared.written(f"{folder}/.plan-input-{uuid.uuid4().hex}.json"))
         build = shard_pipeline(
             job,
             plan,
@@ -132,18 +125,6 @@ def run_shard_job(
             "repeated work"
         )
     return JobResult(results, groups, measure_reuse(planned, results.reused))
-
-
-def _colocate(
-    items: Sequence[Any], colocate_by: Callable[[Any], Any] | None
-) -> list[Sequence[Any]]:
-    """Return the items that one worker gets together: those with equal keys, or one."""
-    if colocate_by is None:
-        return [[item] for item in items]
-    groups: dict[Any, list[Any]] = {}
-    for item in items:
-        groups.setdefault(colocate_by(item), []).append(item)
-    return list(groups.values())
 
 
 @contextlib.contextmanager
