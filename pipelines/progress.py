@@ -61,7 +61,7 @@ class ProgressUpdate(NamedTuple):
     """Seconds before the work started, such as those that an engine took to start its workers."""
 
     details: Sequence[str] = ()
-    """Texts next to the bar of a training: step, loss, ..., time left."""
+    """Texts next to the bar of a training: step, loss, ..."""
 
     def seconds_left(self) -> float | None:
         """Return the remaining seconds at the average pace; None before there is one."""

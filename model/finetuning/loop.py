@@ -30,8 +30,8 @@ from model.optim.schedules import learning_rate
 from model.training.checkpoints import Checkpoints
 from model.training.health import PAGE
 from model.training.loop import StepMetrics, Trainer, TrainingModule, resume_from_checkpoint
+from model.training.progress import PROGRESS_FILE
 from pipelines.arrays import Float32s
-from pipelines.progress import PROGRESS_FILE
 from pipelines.seeds import key_for
 from schemas.errors import TrainingError
 from schemas.model_configs import ScheduleConfig
@@ -81,7 +81,6 @@ def train_trial(job: TrialJob, *, stop: StopRequest) -> dict[str, Any]:
                     device=device,
                     done=training.progress,
                     stop=stop,
-                    logger=training.logger,
                 )
             except TrainingError:
                 if stop.reason:
