@@ -25,8 +25,7 @@ from model.finetuning.setup import DEV, Split, TrialSetup, open_trial
 from model.launch.distributed import ProcessGroup, choose_precision, choose_worker_device
 from model.launch.stopping import StopRequest
 from model.monitoring.reporter import TrialLogger
-from model.optim.optimizer import Optimizer, build_optimizer
-from model.optim.schedules import learning_rate
+from model.optim import Optimizer, build_optimizer, learning_rate
 from model.training.checkpoints import Checkpoints
 from model.training.health import PAGE
 from model.training.loop import StepMetrics, Trainer, TrainingModule, resume_from_checkpoint
@@ -74,7 +73,7 @@ def train_trial(job: TrialJob, *, stop: StopRequest) -> dict[str, Any]:
         with closing(training.logger):
             trainer.run()
             trainer.save_if_needed(older_than=_LAST_SAVE_SECONDS)
-            training.flush_logs()
+            training.logger.flush()
             try:
                 return write_results(
                     training.setup,
@@ -154,7 +153,7 @@ class FineTuningModule(TrainingModule[TaskStep]):
             checkpoints, model=self.model, optimizer=self.optimizer, load_state=self._load_state
         )
         folder = setup.job.folder()
-        self.logger = TrialLogger(
+        self.logger: TrialLogger = TrialLogger(
             self.name,
             folder=folder,
             curve=folder / CURVE_FILE,
@@ -229,7 +228,7 @@ class FineTuningModule(TrainingModule[TaskStep]):
         self.progress.examples += len(batch.units)
         self.progress.tokens += batch.tokens
 
-    def on_step_end(self, batch: TaskStep, metrics: StepMetrics) -> None:
+    def on_step_end(self, batch: TaskStep, metrics: StepMetrics) -> str:
         del batch
         state, phase = self.progress, self._phase_of(self.steps)
         state.seconds = metrics.seconds
@@ -248,6 +247,7 @@ class FineTuningModule(TrainingModule[TaskStep]):
             )
             state.loss, state.losses = 0.0, 0
         self.logger.on_step_end(state.steps, loss=metrics.loss)
+        return ""
 
     def state_dict(self) -> dict[str, Any]:
         return asdict(self.progress)
@@ -256,6 +256,3 @@ class FineTuningModule(TrainingModule[TaskStep]):
         split = self._phase_of(self.steps).split
         rows = split.features.rows[batch.units]
         return "examples", [str(split.examples["id"][int(row)]) for row in rows]
-
-    def flush_logs(self) -> None:
-        self.logger.flush()

@@ -159,7 +159,7 @@ def _trial_result(
     *,
     threshold: float,
     done: TrialState,
-    warnings: Sequence[TrainingWarning],
+    warnings: Sequence[TrainingWarning | None],
 ) -> TrialResult:
     config, shape = setup.job.config, setup.model.config
     features = {"feature_layers": config.feature_layers}

@@ -18,10 +18,10 @@ from support.evaluation_builder import (
 )
 
 import model.tabulate
+from model.tables.compare import compare_entries
 from model.tables.filled_tables import fill_tables
 from model.tables.render import TextTable, markdown_table, paper_table, results_table
 from model.tables.results import in_order, result_rows
-from model.tables.significance import compare_entries
 from model.tasks import TASKS
 from schemas.errors import PredictionsError
 from schemas.execution_configs import ExecutionConfig
