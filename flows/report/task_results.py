@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from model.monitoring.formatting import format_percent
+from model.formatting import format_percent
 from model.tables.compare import SCRATCH
 from model.tables.document import Tables
 from model.tables.render import TextTable

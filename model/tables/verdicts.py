@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from model.monitoring.formatting import format_percent
+from model.formatting import format_percent
 from model.tables.compare import (
     FINE_TUNED,
     MEAN,

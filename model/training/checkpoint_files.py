@@ -23,7 +23,7 @@ from safetensors.torch import load_file
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
-from model.launch.folder_lock import LOCK_FILE, folder_lock
+from model.training.folder_lock import LOCK_FILE, folder_lock
 from pipelines.io.file_systems import fetch_file, file_system
 from pipelines.io.local_files import fsync_dir, write_atomic
 from schemas.errors import CheckpointError
