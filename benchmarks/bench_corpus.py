@@ -26,20 +26,19 @@ import psutil
 
 from benchmarks.timing import cpu_seconds, parser_for
 from flows.sample import write_sample
-from pipelines import build_documents as documents_job
-from pipelines import build_instances as instances_job
-from pipelines import build_tokens as tokens_job
-from pipelines import build_vocabulary as vocabulary_job
-from pipelines.beam.shard_work import SharedInput
 from pipelines.counters import Counters
+from pipelines.documents import job as documents_job
 from pipelines.documents.build_shard import BuildDocumentShard, read_documents
 from pipelines.documents.exclusions import shard_items
 from pipelines.documents.plan import plan
-from pipelines.documents.tokens import BuildTokenShard
+from pipelines.instances import job as instances_job
 from pipelines.instances import plan as instance_plan
 from pipelines.instances.build_shard import BuildInstanceShard
 from pipelines.io.stage_inputs import InputFile
 from pipelines.sources import SOURCES
+from pipelines.tokens import job as tokens_job
+from pipelines.tokens.build_shard import BuildTokenShard
+from pipelines.vocabulary import job as vocabulary_job
 from schemas.corpus_configs import (
     DocumentsConfig,
     InstancesConfig,
@@ -127,9 +126,11 @@ def run_bare(dump: str, folder: Path, *, vocab: str, split_mb: float) -> dict[st
 
     started = time.perf_counter()
     pair = BuildInstanceShard(
-        config=instances, tokens=SharedInput(tokens), vocab=_vocabulary(vocab),
-        vocab_size=_lines(vocab), output=str(folder / "instances"),
-    )  # fmt: skip
+        config=instances,
+        vocab=_vocabulary(vocab),
+        vocab_size=_lines(vocab),
+        output=str(folder / "instances"),
+    )
     pair.setup()
     for piece in instance_plan.plan(instances, tokens):
         pair.process(piece)

@@ -24,7 +24,7 @@ import psutil
 
 from benchmarks.timing import parser_for, take_turns
 from flows.sample import write_sample
-from pipelines.build_documents import build_documents
+from pipelines.documents.job import build_documents
 from schemas.corpus_configs import DocumentsConfig, WikipediaSource
 from schemas.execution_configs import ExecutionConfig
 

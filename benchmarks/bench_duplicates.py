@@ -23,13 +23,13 @@ import psutil
 import pyarrow as pa
 
 from benchmarks.timing import parser_for, peak_memory
-from pipelines.beam.shard_job import run_shard_job
-from pipelines.beam.shard_work import BucketReduce, WorkResult
 from pipelines.documents.duplicates import (
     duplicate_key_blobs,
     find_duplicates_in_bucket,
     write_duplicates,
 )
+from pipelines.shard_job.job import run_shard_job
+from pipelines.shard_job.work import BucketReduce, WorkResult
 from schemas.execution_configs import ExecutionConfig
 from schemas.manifest import FileEntry
 

@@ -305,21 +305,15 @@ class CaseTraining(PretrainingModule):
     def dropout_key(self, number: int) -> int:
         return key_for(0, "benchmark", self._done, number)
 
-    def divergence_reason(self, loss: float) -> str:
-        del loss
-        return ""
-
     def count_step(self, batch: StepBatch) -> None:
         del batch
         self._done += 1
 
-    def on_step_end(self, batch: StepBatch, metrics: StepMetrics) -> None:
-        pass
+    def on_step_end(self, batch: StepBatch, metrics: StepMetrics) -> str:
+        del batch, metrics
+        return ""
 
-    def should_evaluate(self) -> bool:
-        return False
-
-    def save_snapshot(self) -> None:
+    def after_step(self, trainer: Trainer[StepBatch]) -> None:
         pass
 
 

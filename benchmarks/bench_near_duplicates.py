@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.timing import add_data_option, parser_for, peak_memory
-from pipelines.build_documents import build_documents
-from pipelines.find_near_duplicates import find_near_duplicates
+from pipelines.documents.job import build_documents
 from pipelines.io.shards import open_shard
+from pipelines.near_duplicates.job import find_near_duplicates
 from schemas.corpus_configs import (
     DocumentsConfig,
     NearDuplicatesConfig,

@@ -5,8 +5,8 @@
     python -m benchmarks.bench_runners local flink=localhost:8081 spark=spark://localhost:7077 \\
         --dumps 'dumps/*.bz2'
 
-Flink and Spark need Java and Beam's job server (`$BERTLOOM_JOB_SERVERS`; a job server in parts also
-`$SPARK_HOME`); `portable` is Beam's own job service with a pool of our workers, both started here.
+Flink and Spark need Java and Beam's job server (`$BERTLOOM_JOB_SERVERS`); `portable` is Beam's own
+job service with a pool of our workers, both started here.
 Each runner builds the corpus (documents, vocabulary, tokens, instances: four jobs) three times:
 from a tiny text, at 1x and at 4x of the sample world, or from a quarter and all of the given dumps.
 The tiny text shows the overhead of the jobs, measured on its second run, when the engine is warm.
@@ -39,13 +39,13 @@ from benchmarks.local_server import free_ports
 from benchmarks.object_store import counted_s3, environment
 from benchmarks.timing import parser_for
 from flows.sample import write_sample
-from pipelines.build_documents import build_documents
-from pipelines.build_instances import build_instances
-from pipelines.build_tokens import build_tokens
-from pipelines.build_vocabulary import build_vocabulary
+from pipelines.documents.job import build_documents
+from pipelines.instances.job import build_instances
 from pipelines.runners.job_server import connection_error
 from pipelines.runners.portable import PortableRunner, worker_program
 from pipelines.runners.registry import get_runner
+from pipelines.tokens.job import build_tokens
+from pipelines.vocabulary.job import build_vocabulary
 from schemas.corpus_configs import (
     DocumentsConfig,
     InstancesConfig,

@@ -13,5 +13,5 @@ FROM apache/beam_python${PYTHON}_sdk:2.77.0
 COPY bertloom-*.whl /opt/bertloom/
 # The wheel asks for exactly the versions that were there when it was made.
 RUN pip install --no-cache-dir /opt/bertloom/bertloom-*.whl \
-    && python -c "import pipelines.beam.pipeline, pipelines.transforms"
+    && python -c "import pipelines.shard_job.pipeline, pipelines.transforms"
 # The base image's entry point, /opt/apache/beam/boot, is an engine's way in: leave it.

@@ -12,15 +12,6 @@ from flows.run.graph import Step, StepGraph
 from flows.run.plan import PlannedStep, plan_steps
 from flows.run.preflight import check_inputs
 from flows.store.artifacts import ArtifactStore
-from model import build_examples, evaluate, finetune, pretrain, tabulate
-from pipelines import (
-    build_documents,
-    build_instances,
-    build_tokens,
-    build_vocabulary,
-    find_contamination,
-    find_near_duplicates,
-)
 from schemas.corpus_configs import ContaminationConfig, ContaminationRules
 from schemas.finetune_configs import (
     EvaluateConfig,
@@ -31,28 +22,22 @@ from schemas.finetune_configs import (
     TrialConfig,
 )
 from schemas.recipe import Recipe
-from schemas.stage import Stage
 from schemas.trial_names import AXES, trial_name
 
-PARTS: dict[str, tuple[Stage, ...]] = {
+PARTS: dict[str, tuple[str, ...]] = {
     "corpus": (
-        build_documents.STAGE,
-        find_contamination.STAGE,
-        find_near_duplicates.STAGE,
-        build_vocabulary.STAGE,
-        build_tokens.STAGE,
-        build_instances.STAGE,
+        "build-documents",
+        "find-contamination",
+        "find-near-duplicates",
+        "build-vocabulary",
+        "build-tokens",
+        "build-instances",
     ),
-    "pretraining": (pretrain.STAGE,),
-    "finetuning": (build_examples.STAGE, finetune.STAGE),
-    "evaluation": (evaluate.STAGE, tabulate.STAGE),
+    "pretraining": ("pretrain",),
+    "finetuning": ("build-examples", "finetune"),
+    "evaluation": ("evaluate", "tabulate"),
 }
 """Stages of each part of the workflow, each after those that it reads."""
-
-
-def stages() -> dict[str, Stage]:
-    """Return all stages by name, each after those that it reads."""
-    return {stage.name: stage for part in PARTS.values() for stage in part}
 
 
 def recipe_steps(recipe: Recipe, *, part: str = "", until: str = "") -> StepGraph:
@@ -73,8 +58,7 @@ def recipe_steps(recipe: Recipe, *, part: str = "", until: str = "") -> StepGrap
     _add_finetuning(recipe, graph)
     _add_evaluation(recipe, graph)
     if part:
-        names = {stage.name for stage in PARTS[part]}
-        graph = graph.with_upstream(step.label for step in graph if step.stage.name in names)
+        graph = graph.with_upstream(step.label for step in graph if step.stage.name in PARTS[part])
     return graph.with_upstream(graph.select(until)) if until else graph
 
 
@@ -99,25 +83,25 @@ def _add_corpus(recipe: Recipe, graph: StepGraph) -> None:
     """Add documents, documents to exclude, vocabulary, tokens and instances."""
     if recipe.build_documents is None:
         return
-    documents = graph.add(build_documents.STAGE, recipe.build_documents)
+    documents = graph.add("build-documents", recipe.build_documents)
     excluded = _add_contamination(recipe, graph, documents)
     near = None
     if recipe.find_near_duplicates is not None:
         near = graph.add(
-            find_near_duplicates.STAGE,
+            "find-near-duplicates",
             recipe.find_near_duplicates,
             documents=documents,
             contamination=excluded,
         )
     vocabulary = graph.add(
-        build_vocabulary.STAGE,
+        "build-vocabulary",
         recipe.build_vocabulary,
         documents=documents,
         contamination=excluded,
         near_duplicates=near,
     )
     tokens = graph.add(
-        build_tokens.STAGE,
+        "build-tokens",
         recipe.build_tokens,
         documents=documents,
         vocabulary=vocabulary,
@@ -125,7 +109,7 @@ def _add_corpus(recipe: Recipe, graph: StepGraph) -> None:
         near_duplicates=near,
     )
     for name, config in recipe.build_instances.items():
-        graph.add(build_instances.STAGE, config, name, tokens=tokens, vocabulary=vocabulary)
+        graph.add("build-instances", config, name, tokens=tokens, vocabulary=vocabulary)
 
 
 def _add_contamination(recipe: Recipe, graph: StepGraph, documents: Step) -> Step | None:
@@ -133,28 +117,26 @@ def _add_contamination(recipe: Recipe, graph: StepGraph, documents: Step) -> Ste
     if (rules := recipe.decontaminate) is None:
         return None
     examples = {
-        f"{find_contamination.EXAMPLES}{task}": graph.add(
-            build_examples.STAGE, recipe.build_examples[task], task
-        )
+        f"examples.{task}": graph.add("build-examples", recipe.build_examples[task], task)
         for task in rules.tasks
     }
     config = ContaminationConfig(
         **{name: getattr(rules, name) for name in ContaminationRules.model_fields},
         remove_duplicates=recipe.build_tokens.remove_duplicates,
     )
-    return graph.add(find_contamination.STAGE, config, documents=documents, **examples)
+    return graph.add("find-contamination", config, documents=documents, **examples)
 
 
 def _add_pretraining(recipe: Recipe, graph: StepGraph) -> None:
     """Add the phases; each continues the model of the one before."""
     for name, phase in recipe.pretrain.items():
         graph.add(
-            pretrain.STAGE,
+            "pretrain",
             phase,
             name,
-            vocabulary=graph.get(build_vocabulary.STAGE),
-            instances=graph.get(build_instances.STAGE, phase.instances),
-            checkpoint=graph.get(pretrain.STAGE, phase.init_from_phase),
+            vocabulary=graph.get("build-vocabulary"),
+            instances=graph.get("build-instances", phase.instances),
+            checkpoint=graph.get("pretrain", phase.init_from_phase),
         )
 
 
@@ -165,18 +147,18 @@ def _add_finetuning(recipe: Recipe, graph: StepGraph) -> None:
     with the trials that are missing, and one more restart trains that trial alone.
     """
     for name, examples in recipe.build_examples.items():
-        graph.add(build_examples.STAGE, examples, name)
+        graph.add("build-examples", examples, name)
     for name, entry in recipe.finetune.items():
         for trial, config in trials(entry).items():
             if _starts_from_published(entry, recipe):
                 config = config.model_copy(update={"init_from_step": None})  # the same cache key
             graph.add(
-                finetune.STAGE,
+                "finetune",
                 config,
                 f"{name}.{trial}",
-                examples=graph.get(build_examples.STAGE, entry.examples),
-                checkpoint=graph.get(pretrain.STAGE, entry.init_from_phase),
-                vocabulary=graph.get(build_vocabulary.STAGE) if entry.model is not None else None,
+                examples=graph.get("build-examples", entry.examples),
+                checkpoint=graph.get("pretrain", entry.init_from_phase),
+                vocabulary=graph.get("build-vocabulary") if entry.model is not None else None,
             )
 
 
@@ -191,8 +173,6 @@ def trials(entry: FinetuneConfig) -> dict[str, TrialConfig]:
     """Return the trials of a grid by name, in the order of the recipe, restarts last."""
     common = {name: getattr(entry, name) for name in TaskTrainingConfig.model_fields}
     axes = (entry.batch_size, entry.learning_rate, entry.num_epochs, range(entry.restarts))
-    if entry.method == "majority":  # it trains nothing: one trial
-        axes = (entry.batch_size[:1], entry.learning_rate[:1], entry.num_epochs[:1], range(1))
     points = (dict(zip(AXES, point, strict=True)) for point in itertools.product(*axes))
     configs = [TrialConfig(**common, **point) for point in points]
     return {trial_name(config): config for config in configs}
@@ -214,8 +194,8 @@ def _add_evaluation(recipe: Recipe, graph: StepGraph) -> None:
         config = TabulateConfig(axes=axes, expanded_sweep=recipe.expanded_sweep or ())
         # Table 6 shows the held-out perplexity of the phases that were fine-tuned.
         phases = dict.fromkeys(item.phase for item in config.expanded_sweep if item.phase)
-        pretrained = {f"pretrain.{name}": graph.get(pretrain.STAGE, name) for name in phases}
-        graph.add(tabulate.STAGE, config, **evaluations, **pretrained)
+        pretrained = {f"pretrain.{name}": graph.get("pretrain", name) for name in phases}
+        graph.add("tabulate", config, **evaluations, **pretrained)
 
 
 def _add_scores(
@@ -234,14 +214,14 @@ def _add_scores(
         num_threads=first.num_threads,
     )
     trial_steps = {
-        f"{member}.{trial}" if len(members) > 1 else trial: graph.get(
-            finetune.STAGE, f"{member}.{trial}"
+        trial if members == [name] else f"{member}.{trial}": graph.get(
+            "finetune", f"{member}.{trial}"
         )
         for member in members
         for trial in trials(recipe.finetune[member])
     }
-    examples = graph.get(build_examples.STAGE, first.examples)
-    return graph.add(evaluate.STAGE, config, name, examples=examples, **trial_steps)
+    examples = graph.get("build-examples", first.examples)
+    return graph.add("evaluate", config, name, examples=examples, **trial_steps)
 
 
 def _start(entry: FinetuneConfig) -> str:
@@ -254,4 +234,4 @@ def _start(entry: FinetuneConfig) -> str:
         return entry.init_from_phase + (
             f" at step {entry.init_from_step}" if entry.init_from_step else ""
         )
-    return "scratch" if entry.model is not None else entry.method
+    return "scratch"

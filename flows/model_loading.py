@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,9 +15,8 @@ from flows.store.artifact import StoredArtifact
 from flows.store.artifact_paths import artifact_of_path
 from flows.store.runs import read_run, run_ids
 from model.encoder.hf_config import download_advice
-from model.evaluate import STAGE as EVALUATE
-from model.launch.core_share import limit_thread_spinning
-from model.pretrain import STAGE as PRETRAIN
+from model.launch.launcher import library_settings
+from model.task_results import read_evaluation
 from model.training.artifact_files import OPTIMIZER_FILE, STATE_FILE
 from pipelines.io.file_systems import file_system
 from schemas.errors import ArtifactNotFoundError, ConfigError
@@ -64,13 +64,13 @@ def open_predictors(name: str, *, store: str | None) -> list[Predictor]:
         ConfigError: There is no such model.
         CheckpointError: bertloom did not fine-tune the model.
     """
-    limit_thread_spinning()
-    from model.finetuning.prediction import Predictor  # loads torch, after its threads are limited
+    os.environ.update(library_settings())
+    from model.finetuning.prediction import Predictor  # lazy: torch reads these settings
 
     if not ((Path(name) / "config.json").is_file() or "://" in name):
         artifact = _find_artifact(name, store)
-        if artifact.manifest.stage == EVALUATE.name:
-            threshold = float(artifact.manifest.statistics["threshold"])
+        if artifact.manifest.stage == "evaluate":
+            threshold = read_evaluation(artifact.manifest).threshold
             predictors = [Predictor.open(folder) for folder in _member_folders(artifact)]
             return [dataclasses.replace(item, threshold=threshold) for item in predictors]
     return [Predictor.open(checkpoint_folder(name, store=store))]
@@ -87,8 +87,8 @@ def open_filler(name: str, *, store: str | None) -> MaskFiller:
         ConfigError: There is no such model.
         CheckpointError: The model has no masked LM head.
     """
-    limit_thread_spinning()
-    from model.filling import MaskFiller  # loads torch, after its threads are limited
+    os.environ.update(library_settings())
+    from model.filling import MaskFiller  # lazy: torch reads these settings
 
     return MaskFiller.open(checkpoint_folder(name or _newest_pretrained(store), store=store))
 
@@ -107,7 +107,7 @@ def _newest_pretrained(store: str | None) -> str:
     opened = open_store(store)
     for run_id in reversed(run_ids(opened)):
         steps = read_run(opened, run_id).steps
-        phases = [step for step in steps if step.label.partition(".")[0] == PRETRAIN.name]
+        phases = [step for step in steps if step.label.partition(".")[0] == "pretrain"]
         if phases:
             manifests = [opened.read_manifest(phase.manifest) for phase in phases]
             return best_checkpoint(manifests).artifact_id
@@ -120,14 +120,7 @@ def _newest_pretrained(store: str | None) -> str:
 def _member_folders(evaluation: StoredArtifact) -> list[str]:
     """Return the folders of the models that an evaluation chose."""
     trials = evaluation.upstream()
-    members = [trials[name] for name in evaluation.manifest.statistics["members"]]
-    for member in members:
-        statistics = member.manifest.statistics
-        if statistics.get("method") == "majority":
-            raise ConfigError(
-                f"{evaluation}: expected a model, got {member}, a majority-class baseline that "
-                f"always predicts {statistics.get('majority')}"
-            )
+    members = [trials[name] for name in read_evaluation(evaluation.manifest).members]
     return [member.folder(exclude=_TRAINING_FILES) for member in members]
 
 

@@ -147,7 +147,7 @@ def _find_run(manifest: Manifest, store: ArtifactStore) -> tuple[RunRecord, str]
 def _raw_file_errors(step: Step, original: Manifest) -> Iterator[BertloomError]:
     """Yield an error per raw file that is missing, changed or new."""
     try:
-        files = step.stage.raw_inputs(step.config) if step.stage.raw_inputs is not None else ()
+        files = step.stage.find_raw_inputs(step.config)
     except BertloomError as error:
         yield error
         return

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from model.monitoring.summaries import summarize_examples
 from model.tasks import task_of
 from model.tasks.official_files import (
     data_label_inputs,
@@ -24,7 +23,6 @@ from schemas.errors import TaskDataError
 from schemas.execution_configs import ExecutionConfig
 from schemas.finetune_configs import ExamplesConfig
 from schemas.manifest import FileEntry, RawInput, StageInput, StageOutput
-from schemas.stage import Stage
 
 
 def raw_inputs(config: ExamplesConfig) -> tuple[RawInput, ...]:
@@ -116,16 +114,3 @@ def _check_labels(labels: Sequence[str], *, task: Task, files: Mapping[str, Sequ
     if task.type == "classification" and len(labels) < 2:
         where = ", ".join(files["train"])
         raise TaskDataError(f"{where}: expected two labels or more, found only {', '.join(labels)}")
-
-
-STAGE = Stage(
-    name="build-examples",
-    module=__name__,
-    version=3,
-    run=build_examples,
-    config=ExamplesConfig,
-    output_type="examples",
-    libraries=("pyarrow",),
-    raw_inputs=raw_inputs,
-    summarize=summarize_examples,
-)

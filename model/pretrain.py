@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from model.monitoring.summaries import summarize_phase
 from model.pretraining.job import TrainingJob
 from model.training.artifact_files import (
     OPTIMIZER_FILE,
@@ -26,7 +25,6 @@ from pipelines.wordpiece.vocab_files import TOKENIZER_CONFIG_FILE, TOKENIZER_FIL
 from schemas.execution_configs import ExecutionConfig
 from schemas.manifest import FileEntry, RawInput, StageInput, StageOutput
 from schemas.model_configs import PretrainConfig
-from schemas.stage import Stage
 
 if TYPE_CHECKING:
     from model.pretraining import loop as loop  # runs elsewhere: part of the key
@@ -118,21 +116,3 @@ def _vocabulary_files(
     for path in (VOCAB_FILE, TOKENIZER_FILE, TOKENIZER_CONFIG_FILE):
         content = input_file(vocabulary, path).read()
         yield write_file(f"{folder}/{path}" if folder else path, [content], output=output)
-
-
-STAGE = Stage(
-    name="pretrain",
-    module=__name__,
-    version=4,
-    run=pretrain,
-    config=PretrainConfig,
-    output_type="checkpoint",
-    libraries=("torch", "numpy", "pyarrow", "safetensors"),
-    inputs=("vocabulary", "instances"),
-    optional_inputs=("checkpoint",),
-    raw_inputs=raw_inputs,
-    supports_resume=True,
-    has_metrics=True,
-    uses_gpu=True,
-    summarize=summarize_phase,
-)

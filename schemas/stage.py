@@ -2,18 +2,19 @@
 
     STAGE = Stage(name="build-tokens", module=__name__, version=1, run=build_tokens, ...)
 
-The stage `build-tokens` is in `pipelines/build_tokens.py` or `model/build_tokens.py`. The graph
+The stage `build-tokens` is in `pipelines/tokens/job.py` or `model/build_tokens.py`. The graph
 of a recipe (`flows/bert.py`) adds its steps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import pkgutil
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from schemas.base_configs import Config
-from schemas.manifest import Manifest, RawInput, StageOutput
+from schemas.execution_configs import ExecutionConfig
+from schemas.manifest import Manifest, RawInput, StageInput, StageOutput
 
 VARIADIC = "*"
 """Marker among a stage's inputs: any number of further inputs, named by the recipe."""
@@ -21,20 +22,19 @@ VARIADIC = "*"
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """Function from a configuration and input artifacts to an artifact, and its properties."""
+    """Function from a configuration and input artifacts to an artifact, and its properties.
+
+    Functions are named as `MODULE:FUNCTION`, and imported when they are called.
+    """
 
     name: str
     """Name, such as `build-tokens`."""
 
-    module: str
-    """Module that defines the stage."""
-
     version: int
     """Version in the cache key. Raise it if the output for the same input changes."""
 
-    run: Callable[..., StageOutput]
-    """Function that is called as `run(config, inputs=..., output=..., execution=...)`, with `work`
-    if the stage supports resuming and `pieces` if it supports reuse."""
+    run: str
+    """Function that builds an artifact; see `build`."""
 
     config: type[Config]
     output_type: str
@@ -55,8 +55,9 @@ class Stage:
     optional_inputs: tuple[str, ...] = ()
     """Names of optional inputs."""
 
-    raw_inputs: Callable[[Any], Sequence[RawInput]] | None = None
-    """Function that digests the raw files of a configuration. Plans call it, so it is fast."""
+    raw_inputs: str = ""
+    """Function that digests the raw files of a configuration. Plans call it, so it is fast. "" if
+    the stage reads no raw files."""
 
     supports_resume: bool = False
     """True if the stage resumes from a folder `work`, one per cache key."""
@@ -70,20 +71,55 @@ class Stage:
     uses_gpu: bool = False
     """True if the stage computes on a GPU, if available."""
 
-    summarize: Callable[[Manifest], str] | None = None
-    """Function that summarizes an artifact. None: count the rows of its table."""
+    summarize: str = ""
+    """Function that summarizes an artifact. "": count the rows of its table."""
 
-    summarize_many: Callable[[Sequence[Manifest]], str] | None = None
-    """Function that summarizes several artifacts, such as the trials of a grid."""
+    summarize_many: str = ""
+    """Function that summarizes several artifacts, such as the trials of a grid. "": count them."""
+
+    @property
+    def package(self) -> str:
+        """Package of the stage: `pipelines`, whose stages are Beam jobs, or `model`."""
+        return self.run.partition(".")[0]
+
+    def build(
+        self,
+        config: Config,
+        *,
+        inputs: Mapping[str, StageInput],
+        output: str,
+        execution: ExecutionConfig,
+        **folders: str,
+    ) -> StageOutput:
+        """Build an artifact.
+
+        Args:
+            config: Configuration, of the type `self.config`.
+            inputs: Input artifacts by name.
+            output: URL of the folder to write to.
+            execution: Where the stage runs.
+            **folders: URL `work` if the stage supports resuming, `pieces` if it supports reuse.
+        """
+        function = pkgutil.resolve_name(self.run)
+        output_of_stage: StageOutput = function(
+            config, inputs=inputs, output=output, execution=execution, **folders
+        )
+        return output_of_stage
+
+    def find_raw_inputs(self, config: Config) -> tuple[RawInput, ...]:
+        """Return the raw files of a configuration, with their digests."""
+        return tuple(pkgutil.resolve_name(self.raw_inputs)(config)) if self.raw_inputs else ()
 
     def summary(self, manifest: Manifest) -> str:
         """Return the summary of an artifact: `1,234 documents`."""
-        return self.summarize(manifest) if self.summarize is not None else count_summary(manifest)
+        if not self.summarize:
+            return count_summary(manifest)
+        return str(pkgutil.resolve_name(self.summarize)(manifest))
 
     def summary_of(self, manifests: Sequence[Manifest]) -> str:
         """Return the summary of several artifacts: `5 trials, f1 81.0 to 84.0`."""
-        if self.summarize_many is not None:
-            return self.summarize_many(manifests)
+        if self.summarize_many:
+            return str(pkgutil.resolve_name(self.summarize_many)(manifests))
         return f"{len(manifests):,} artifact{'s' if len(manifests) != 1 else ''}"
 
 

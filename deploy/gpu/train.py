@@ -27,8 +27,8 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from deploy.gpu.plan import DATA_FILE, Plan, PlannedStep, read_plan
-from model import evaluate, finetune, pretrain
 from model.launch.launcher import stop_running_calls
+from model.stages import STAGES
 from model.training.artifact_files import CURVES_FILE, CURVES_FOLDER, TIMINGS_FILE
 from schemas.errors import BertloomError
 from schemas.execution_configs import ExecutionConfig
@@ -36,7 +36,7 @@ from schemas.manifest import StageInput, StageOutput
 
 RESULTS_FILE = "training.json"
 State = Literal["done", "skipped", "failed"]
-_STAGES = {stage.name: stage for stage in (pretrain.STAGE, finetune.STAGE, evaluate.STAGE)}
+_STAGES = {stage.name: stage for stage in STAGES}
 _COPY_SECONDS = 5.0
 
 
@@ -146,7 +146,7 @@ class Training:
         data.mkdir()
         work = {"work": str(self._work(step))} if stage.supports_resume else {}
         config = stage.config.model_validate(step.config)
-        output = stage.run(
+        output = stage.build(
             config, inputs=inputs, output=str(data), execution=ExecutionConfig(), **work
         )
         self._artifacts[step.label] = StageInput(

@@ -11,12 +11,12 @@ import apache_beam as beam
 import matplotlib.pyplot as plt
 import networkx as nx
 
-from pipelines.beam.pipeline import shard_pipeline
-from pipelines.beam.shard_work import BucketReduce
 from pipelines.documents.duplicates import find_duplicates_in_bucket
 from pipelines.documents.exclusions import ShardItem
-from pipelines.documents.word_counts import CountWords
 from pipelines.runners.job_context import ErrorFiles
+from pipelines.shard_job.pipeline import shard_pipeline
+from pipelines.shard_job.work import BucketReduce
+from pipelines.vocabulary.word_counts import CountWords
 
 PICTURE = Path(__file__).parents[1] / "beam-job.svg"
 

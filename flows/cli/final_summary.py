@@ -13,7 +13,6 @@ from pathlib import Path
 
 from rich.table import Table
 
-from flows.bert import stages
 from flows.cli.options import relative, store_option
 from flows.cli.tables import table
 from flows.formatting import format_bytes, format_count, format_duration
@@ -21,7 +20,7 @@ from flows.lineage.graph import upstream_graph
 from flows.report.headline import find_headline
 from flows.report.results import read_tables
 from flows.report.run_steps import Built, Steps, collect_warnings
-from flows.run.stages import get_stage
+from flows.run.stages import STAGES, get_stage
 from flows.run.step_execution import StepResult
 from flows.store.artifacts import ArtifactStore
 from model.tables.document import Tables
@@ -165,7 +164,7 @@ def _lineage_rows(manifest: Manifest, *, store: ArtifactStore) -> list[tuple[str
     """Return stage, artifact and contents of each upstream stage, then the raw files."""
     nodes = upstream_graph([manifest], store=store).nodes.values()
     rows: list[tuple[str, ...]] = []
-    for stage in reversed(list(stages())):
+    for stage in reversed(list(STAGES)):
         matches = [node for node in nodes if node.manifest and node.manifest.stage == stage]
         if matches:
             more = f", and {len(matches) - 1:,} more" if len(matches) > 1 else ""

@@ -28,7 +28,6 @@ from flows.recipes.loader import load_recipe
 from flows.run.run import Run
 from flows.running import run_recipe
 from flows.store.default_store import default_store
-from model.pretrain import STAGE as PRETRAIN
 from pipelines.io.local_files import create_file
 from schemas.errors import BertloomError, ConfigError, UsageError
 from schemas.recipe import Recipe
@@ -120,7 +119,7 @@ def _print_results(run: Run, *, seconds: float) -> None:
     """Print the steps and wall time of a run, predictions of its best phase for held-out texts,
     and how to continue."""
     recipe, store, results = run.recipe, run.store, run.results()
-    phases = [result for result in results if result.manifest.stage == PRETRAIN.name]
+    phases = [result for result in results if result.manifest.stage == "pretrain"]
     checkpoint = best_checkpoint([phase.manifest for phase in phases])
     cached = [result for result in results if result.was_cached]  # others have printed warnings
     counts = count_line(results, recipe=recipe.name, seconds=seconds)

@@ -9,19 +9,15 @@ from typing import Any, NamedTuple
 from flows.formatting import align_columns
 from flows.record_counts import record_counts
 from flows.run.cache_keys import describe_changes
-from pipelines import (
-    build_documents,
-    build_instances,
-    build_tokens,
-    build_vocabulary,
-    find_contamination,
-    find_near_duplicates,
-)
 from schemas.manifest import Manifest
 from schemas.publish_configs import ChangeLimits
 
-DOCUMENTS, VOCABULARY = build_documents.STAGE.name, build_vocabulary.STAGE.name
-TOKENS, INSTANCES = build_tokens.STAGE.name, build_instances.STAGE.name
+DOCUMENTS, VOCABULARY, TOKENS, INSTANCES = (
+    "build-documents",
+    "build-vocabulary",
+    "build-tokens",
+    "build-instances",
+)
 
 Corpus = Mapping[str, Manifest]
 """Manifests by step label, such as `build-instances.length-128`."""
@@ -33,8 +29,8 @@ _COUNTERS: dict[str, dict[str, str]] = {
         "words": "",
         "duplicates-same-text": "",
     },
-    find_near_duplicates.STAGE.name: {"documents-dropped-near-duplicate": ""},
-    find_contamination.STAGE.name: {"documents-to-exclude": ""},
+    "find-near-duplicates": {"documents-dropped-near-duplicate": ""},
+    "find-contamination": {"documents-to-exclude": ""},
     VOCABULARY: {"vocabulary-size": ""},
     TOKENS: {"documents-kept": "documents", "tokens": "tokens"},
     INSTANCES: {"instances": "instances", "held-out-instances": ""},

@@ -21,8 +21,8 @@ from flows.formatting import format_bytes
 from flows.quickstart.folder_scan import FolderScan
 from flows.recipes.json_schema import MODELINE
 from flows.recipes.safe_yaml import parse_yaml
+from pipelines.vocabulary.training import MAX_TRAINING_CHARACTERS, count_words
 from pipelines.wordpiece.vocab_files import FIXED_TOKENS
-from pipelines.wordpiece.vocab_training import MAX_TRAINING_CHARACTERS, count_words
 from schemas.errors import ConfigError
 from schemas.model_configs import PretrainConfig
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from model.monitoring.formatting import format_percent
+from model.tables.compare import SCRATCH
 from model.tables.document import Tables
 from model.tables.render import TextTable
-from model.tables.results import MAJORITY, ResultRow, task_label
-from model.tables.significance import SCRATCH
+from model.tables.results import ResultRow, task_label
 from model.tables.verdicts import Verdict
 from model.tasks.reduced_data import marked
 
@@ -43,7 +43,7 @@ class TaskResult(NamedTuple):
 
 def task_results(tables: Tables) -> list[TaskResult]:
     """Return the results of all tasks in the order of the tables."""
-    rows = [row for row in tables.main if row.shown is not None and row.method != MAJORITY]
+    rows = [row for row in tables.main if row.shown is not None]
     by_entry = {row.entry: row for row in rows}
     verdicts = {item.task: item for item in tables.verdicts[::-1] if item.kind == "pretraining"}
     results = []

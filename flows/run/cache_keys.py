@@ -37,7 +37,7 @@ def step_key(step: Step, *, inputs: Mapping[str, Manifest]) -> StepKey:
         FingerprintError: A library whose version is part of the key is not installed.
     """
     stage = step.stage
-    raw = tuple(stage.raw_inputs(step.config)) if stage.raw_inputs is not None else ()
+    raw = stage.find_raw_inputs(step.config)
     spec = {
         "v": KEY_VERSION,
         "stage": stage.name,
@@ -61,7 +61,7 @@ def _input_digests(manifest: Manifest) -> dict[str, str]:
 def item_key(spec: Mapping[str, Any]) -> str:
     """Return the digest that work items must share to be reused: the key without its inputs.
 
-    What an item reads of the inputs is in the item's own key (`pipelines.beam.item_cache`).
+    What an item reads of the inputs is in the item's own key (`pipelines.shard_job.item_cache`).
 
     Returns:
         64 hexadecimal digits.

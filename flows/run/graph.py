@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from flows.run.stages import get_stage
 from schemas.base_configs import Config
 from schemas.errors import ConfigError
 from schemas.stage import VARIADIC, Stage
@@ -51,11 +52,13 @@ class StepGraph:
     def __len__(self) -> int:
         return len(self._steps)
 
-    def add(self, stage: Stage, config: Config, name: str = "", /, **inputs: Step | None) -> Step:
+    def add(
+        self, stage_name: str, config: Config, name: str = "", /, **inputs: Step | None
+    ) -> Step:
         """Add a step after the steps that it reads, and return it.
 
         Args:
-            stage: Stage to run.
+            stage_name: Name of the stage to run.
             config: Configuration of the stage.
             name: Entry of the recipe, where it has several steps of one stage.
             **inputs: Upstream step by input name. None: an optional input is absent.
@@ -63,6 +66,7 @@ class StepGraph:
         Raises:
             TypeError: A required input is missing, or the stage has no such input.
         """
+        stage = get_stage(stage_name)
         upstream = {key: step.label for key, step in inputs.items() if step is not None}
         missing = {*stage.inputs} - {*upstream, VARIADIC}
         unknown = {*upstream} - {*stage.inputs, *stage.optional_inputs}
@@ -75,11 +79,11 @@ class StepGraph:
         step = self._steps[label] = Step(label, stage, config, upstream)
         return step
 
-    def get(self, stage: Stage, name: str | None = "") -> Step | None:
+    def get(self, stage: str, name: str | None = "") -> Step | None:
         """Return the step of a stage that was added before; None where `name` is None."""
         if name is None:
             return None
-        return self._steps[f"{stage.name}.{name}" if name else stage.name]
+        return self._steps[f"{stage}.{name}" if name else stage]
 
     def select(self, pattern: str) -> set[str]:
         """Return the labels that match a label, a stage name or a label prefix: `finetune.cola`.

@@ -12,8 +12,8 @@ from flows.run.dependencies import missing_dependencies
 from flows.run.graph import Step
 from model.build_examples import check_files
 from model.encoder.hf_config import check_layout, vocabulary_url
-from pipelines.build_vocabulary import raw_inputs
 from pipelines.runners.registry import check_known, get_runner
+from pipelines.vocabulary.raw_inputs import raw_inputs
 from pipelines.wordpiece.text_rules import read_stated_rules
 from schemas.base_configs import Config
 from schemas.corpus_configs import DocumentsConfig, VocabularyConfig
@@ -34,7 +34,7 @@ def check_environment(recipe: Recipe, steps: Sequence[Step]) -> None:
         RunnerError: The engine of the runner does not answer.
     """
     check_known(recipe.execution.runner)
-    if any(step.stage.module.startswith("pipelines.") for step in steps):
+    if any(step.stage.package == "pipelines" for step in steps):
         get_runner(recipe.execution).preflight(store=recipe.store, inputs=raw_paths(steps))
     if problem := missing_dependencies(steps):
         raise ConfigError(problem)

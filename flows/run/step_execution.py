@@ -110,7 +110,7 @@ def build_step(
         step_scope(step.label),
     ):
         stage_inputs = {name: stage_input(name, inputs[name], store=store) for name in step.inputs}
-        output = stage.run(
+        output = stage.build(
             step.config, inputs=stage_inputs, output=attempt.output, execution=execution, **folders
         )
         if not isinstance(output, StageOutput):
@@ -153,7 +153,7 @@ def build_step(
 
 def worker_code(stage: Stage) -> str:
     """Return the digest of the code that workers of a stage's jobs run; "" if it has no jobs."""
-    return f"sha256:{code_digest()}" if stage.module.startswith("pipelines.") else ""
+    return f"sha256:{code_digest()}" if stage.package == "pipelines" else ""
 
 
 def stage_folders(step: Step, key: StepKey, *, store: ArtifactStore) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Records of finished work items, which `pipelines.beam.item_cache` writes and reads.
+"""Records of finished work items, which `pipelines.shard_job.item_cache` writes and reads.
 
     pieces/STAGE/DIGEST/AA/KEY.json    record: which files hold the item's output
 

@@ -13,7 +13,6 @@ from schemas.manifest import StageInput
 CURVE_FILE = "curve.jsonl"
 TIMING_FILE = "timing.json"
 METRICS_FILE = "metrics.json"
-MAJORITY_FILE = "majority.json"
 RECORDS = frozenset({CURVE_FILE, TIMING_FILE})
 """Records of the training in the artifact, outside its content digest."""
 

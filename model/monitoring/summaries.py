@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from model.monitoring.formatting import format_percent
+from model.task_results import DEV, Cut, read_evaluation
 from model.tasks import find_task
-from model.tasks.reduced_data import cut_on, split_text
+from model.tasks.reduced_data import split_text
 from schemas.manifest import Manifest
 
 
@@ -53,18 +54,17 @@ def _format_range(values: Sequence[float]) -> str:
 
 def summarize_evaluation(manifest: Manifest) -> str:
     """Return the scores of the best point: `accuracy 91.2 ± 0.4, 5 restarts, best 91.7`."""
-    statistics = manifest.statistics
-    points = {point["name"]: point for point in statistics["points"]}
-    point, metric = points[statistics["best_point"]], statistics["metric"]
-    value, models = statistics["metrics"].get("dev", {}).get(metric), statistics["ensemble"]
-    which = "best" if models == 1 else f"{models} together"
+    result = read_evaluation(manifest)
+    point = next(point for point in result.points if point.name == result.best_point)
+    value = result.metrics.get(DEV, {}).get(result.metric)
+    which = "best" if result.ensemble == 1 else f"{result.ensemble} together"
     best = "" if value is None else f", {which} {format_percent(value)}"
-    text = f"{metric} {format_percent(point['mean'])}"
-    if point["runs"] > 1:
-        text += f" ± {format_percent(point['sd'])}, {point['runs']} restarts{best}"
-    elif len(points) > 1 or models > 1:
+    text = f"{result.metric} {format_percent(point.mean)}"
+    if point.runs > 1:
+        text += f" ± {format_percent(point.sd)}, {point.runs} restarts{best}"
+    elif len(result.points) > 1 or result.ensemble > 1:
         text += best
-    return f"{text}{_in_parentheses(_cut_on_dev(manifest))}"
+    return f"{text}{_in_parentheses(result.cut.on(DEV))}"
 
 
 def summarize_tables(manifest: Manifest) -> str:
@@ -84,7 +84,7 @@ def score_cut(name: str, statistics: Mapping[str, Any]) -> tuple[str, ...]:
     if kind == "entries":  # names of entries may have dots
         cuts = ((entry, about.get("cut", ())) for entry, about in statistics[kind].items())
         return tuple(next((cut for entry, cut in cuts if name.startswith(f"{kind}.{entry}.")), ()))
-    return cut_on(path[0], statistics.get("cut", {})) if kind == "metrics" else ()
+    return _cut_of(statistics).on(path[0]) if kind == "metrics" else ()
 
 
 def _in_parentheses(texts: Iterable[str]) -> str:
@@ -93,11 +93,15 @@ def _in_parentheses(texts: Iterable[str]) -> str:
 
 
 def _cut_on_dev(manifest: Manifest) -> tuple[str, ...]:
-    return cut_on("dev", manifest.statistics.get("cut", {}))
+    return _cut_of(manifest.statistics).on(DEV)
+
+
+def _cut_of(statistics: Mapping[str, Any]) -> Cut:
+    return Cut.model_validate(statistics.get("cut", {}))
 
 
 def _dev_metrics(manifest: Manifest) -> list[tuple[str, float]]:
     """Return the scores on dev, metrics of the task first, in the order of the task."""
-    dev: Mapping[str, float] = manifest.statistics["metrics"].get("dev", {})
+    dev: Mapping[str, float] = manifest.statistics["metrics"].get(DEV, {})
     own = find_task(str(manifest.statistics["task"])).metrics
     return sorted(dev.items(), key=lambda item: own.index(item[0]) if item[0] in own else len(own))

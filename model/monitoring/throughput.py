@@ -41,46 +41,22 @@ class Peak(NamedTuple):
 
 
 class _DataSheet(NamedTuple):
-    """TFLOP/s of dense matrix products with fp32 sums. None: the device has no such units."""
+    """TFLOP/s of dense matrix products with fp32 sums, from NVIDIA's data sheets."""
 
-    bf16: float | None
-    tf32: float | None
+    bf16: float
+    tf32: float
     fp32: float
 
 
 # Keys match the full name from torch.cuda.get_device_name: MIG slices and laptop GPUs have other
-# peaks. Figures are NVIDIA's, without sparsity.
+# peaks.
 _DATA_SHEETS: dict[str, _DataSheet] = {
-    # "NVIDIA Blackwell HGX", per GPU of an HGX B200
     r"NVIDIA B200": _DataSheet(2250.0, 1100.0, 75.0),
-    # "NVIDIA H200 Tensor Core GPU", columns SXM and NVL
     r"NVIDIA H200": _DataSheet(989.5, 494.5, 67.0),
-    r"NVIDIA H200 NVL": _DataSheet(835.5, 417.5, 60.0),
-    # "NVIDIA H100 Tensor Core GPU", columns SXM, NVL and (before 2024) PCIe
     r"NVIDIA H100 80GB HBM3": _DataSheet(989.5, 494.5, 67.0),
-    r"NVIDIA H100 NVL": _DataSheet(835.5, 417.5, 60.0),
-    r"NVIDIA H100 PCIe": _DataSheet(756.5, 378.0, 51.0),
-    # "NVIDIA GH200 Grace Hopper Superchip"
-    r"NVIDIA GH200 (120|144G|480)\S*( HBM3e?)?": _DataSheet(990.0, 494.5, 67.0),
-    # "NVIDIA A100 Tensor Core GPU", all form factors
-    r"(NVIDIA )?A100-(SXM4|SXM|PCIE|PG509)-\d+\w*": _DataSheet(312.0, 156.0, 19.5),
-    r"NVIDIA A100 80GB PCIe": _DataSheet(312.0, 156.0, 19.5),
-    # "NVIDIA A30", "A40" and "A10 Tensor Core GPU"
-    r"(NVIDIA )?A30": _DataSheet(165.0, 82.0, 10.3),
-    r"(NVIDIA )?A40": _DataSheet(149.7, 74.8, 37.4),
-    r"(NVIDIA )?A10": _DataSheet(125.0, 62.5, 31.2),
-    # "NVIDIA L40S", "L40" and "L4 Tensor Core GPU"
-    r"NVIDIA L40S": _DataSheet(362.05, 183.0, 91.6),
-    r"NVIDIA L40": _DataSheet(181.05, 90.5, 90.5),
+    r"(NVIDIA )?A100-\w+-\d+GB|NVIDIA A100 80GB PCIe": _DataSheet(312.0, 156.0, 19.5),
     r"NVIDIA L4": _DataSheet(121.0, 60.0, 30.3),
-    # "NVIDIA V100 Tensor Core GPU" and "NVIDIA T4": tensor cores multiply fp16 only
-    r"(NVIDIA )?(Tesla )?V100-SXM2-\d+GB(-LS)?": _DataSheet(None, None, 15.7),
-    r"(NVIDIA )?(Tesla )?V100-PCIE-\d+GB": _DataSheet(None, None, 14.0),
-    r"(NVIDIA )?(Tesla )?T4": _DataSheet(None, None, 8.1),
-    # "NVIDIA Ada GPU Architecture" and "NVIDIA Ampere GA102 GPU Architecture", appendix A
     r"NVIDIA GeForce RTX 4090": _DataSheet(165.2, 82.6, 82.6),
-    r"(NVIDIA )?GeForce RTX 3090": _DataSheet(71.0, 35.6, 35.6),
-    r"(NVIDIA )?RTX A6000": _DataSheet(154.8, 77.4, 38.7),
 }
 
 _BACKWARD_FACTOR = 2  # each product has two gradients of its size: of inputs and of weights
@@ -97,7 +73,7 @@ def peak_flops(device: torch.device | str, *, precision: Precision) -> Peak | No
     device = torch.device(device)
     if device.type != "cuda":
         return None
-    number_format = _number_format(device, precision=precision)
+    number_format = _number_format(precision)
     return listed_peak(torch.cuda.get_device_name(device), number_format=number_format)
 
 
@@ -105,16 +81,13 @@ def listed_peak(name: str, *, number_format: Format) -> Peak | None:
     """Return the peak in the data sheet of a device, or None if it has none."""
     for pattern, sheet in _DATA_SHEETS.items():
         if re.fullmatch(pattern, name):
-            tera: float | None = getattr(sheet, number_format)
-            return None if tera is None else Peak(tera * 1e12, name, number_format)
+            return Peak(getattr(sheet, number_format) * 1e12, name, number_format)
     return None
 
 
-def _number_format(device: torch.device, *, precision: Precision) -> Format:
+def _number_format(precision: Precision) -> Format:
     if precision == "bf16":
         return "bf16"
-    if torch.cuda.get_device_capability(device) < (8, 0):
-        return "fp32"
     return "tf32" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "fp32"
 
 

@@ -23,7 +23,9 @@ def main(arguments: list[str]) -> int:
 
 def train_on_all_gpus(job: TrainingJob, *, stop: StopRequest) -> None:
     """Train; for several processes or machines, replace this process by torchrun."""
-    from model.pretraining.loop import train  # lazy: after the wait policy of threads is set
+    from model.pretraining.loop import (
+        train,  # lazy: torchrun replaces this process before it loads torch
+    )
 
     job_file, *rendezvous = sys.argv[1:]
     is_rank = "WORLD_SIZE" in os.environ

@@ -15,14 +15,14 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.arrays import Int64s, flat_lists, joined, list_array, offsets_of
-from pipelines.beam.item_cache import CacheableShardFn
-from pipelines.beam.shard_work import WorkResult
 from pipelines.contamination.ngrams import WordStream
 from pipelines.counters import Counters
 from pipelines.documents.exclusions import ShardItem, kept_rows
 from pipelines.documents.word_hashes import WordHasher, Words
 from pipelines.io.shards import ShardWriter, open_shard
 from pipelines.io.stage_inputs import InputFile
+from pipelines.shard_job.item_cache import CacheableShardFn
+from pipelines.shard_job.work import WorkResult
 from schemas.arrow import CONTAMINATION_HITS, CONTAMINATION_NGRAMS
 from schemas.manifest import FileEntry
 

@@ -27,7 +27,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.arrays import Bools, Int64s, UInt64s, flat_lists
-from pipelines.beam.shard_work import Blob, WorkResult
 from pipelines.documents.bucket_tables import (
     bucket_blobs,
     bucket_report,
@@ -37,6 +36,7 @@ from pipelines.documents.bucket_tables import (
 )
 from pipelines.io.shards import ShardWriter, open_shard
 from pipelines.io.stage_inputs import InputFile
+from pipelines.shard_job.work import Blob, WorkResult
 from schemas.arrow import DUPLICATES
 from schemas.errors import RunnerError
 from schemas.manifest import FileEntry, path_order

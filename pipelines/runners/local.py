@@ -32,11 +32,11 @@ from schemas.errors import RunnerError
 
 _PRELOAD = (
     "pipelines.contamination.scan",
-    "pipelines.documents.sketches",
+    "pipelines.near_duplicates.sketches",
     "pipelines.documents.build_shard",
-    "pipelines.documents.word_counts",
+    "pipelines.vocabulary.word_counts",
     "pipelines.instances.build_shard",
-    "pipelines.documents.tokens",
+    "pipelines.tokens.build_shard",
 )
 """Modules that the fork server imports once for all workers."""
 

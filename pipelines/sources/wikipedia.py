@@ -25,12 +25,12 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from pipelines.counters import STREAM_PART, Count
-from pipelines.io.bzip2_blocks import BlockReader, split_at_blocks
 from pipelines.io.checksums import is_checksum_list, published_checksums, verify_file
 from pipelines.io.compression import Chunk, Compression, Damage, compression_of, decompressed
 from pipelines.io.file_systems import SMALL_READ_AHEAD
 from pipelines.io.raw_files import expand_paths, file_size, open_file, parallel_map
 from pipelines.io.splits import RawText, SourceFile, Split, split_bytes
+from pipelines.mediawiki.bzip2 import BlockReader, split_at_blocks
 from pipelines.mediawiki.dumps import (
     Encoding,
     Header,
@@ -135,7 +135,6 @@ def read(split: Split, config: WikipediaSource, count: Count) -> Iterator[tuple[
         count_holes,
         count_names,
         drop_reason,
-        page_example,
     )
     from pipelines.mediawiki.wikitext import UnknownTemplates, wiki_settings
 
@@ -161,8 +160,7 @@ def read(split: Split, config: WikipediaSource, count: Count) -> Iterator[tuple[
         count_holes(holes, count)
         count_dropped(dropped, count)
         if document is None:
-            example = page_example(item, site=detail.site)
-            count(f"pages-dropped-{reason or 'no-text-left'}", example=example)
+            count(f"pages-dropped-{reason or 'no-text-left'}")
             continue
         count("pages-kept")
         yield document

@@ -17,7 +17,7 @@ from support.waiting import wait_until
 
 from benchmarks.local_server import free_ports
 from flows.sample import SampleFiles
-from pipelines.build_instances import build_instances
+from pipelines.instances.job import build_instances
 from pipelines.io.file_systems import file_system
 from schemas.execution_configs import ExecutionConfig
 from schemas.manifest import StageOutput

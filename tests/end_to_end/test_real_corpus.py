@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 from support.corpus_builder import run_corpus
 
-from pipelines.build_documents import build_documents
 from pipelines.documents.exclusions import document_shards
+from pipelines.documents.job import build_documents
 from pipelines.io.shards import open_shard
 from pipelines.wordpiece.tokenizer import WordPieceTokenizer, bert_tokenizer
 from schemas.corpus_configs import (

@@ -15,12 +15,13 @@ import pytest
 from support.fake_stages import LABELS, FakeStages
 
 from flows.artifact_markdown import browser_url, run_markdown, stage_markdown
-from flows.bert import PARTS, recipe_steps, stages
+from flows.bert import PARTS, recipe_steps
 from flows.preparation import prepare_run
 from flows.recipes.loader import recipe_from
 from flows.run.executor import local_executor, run_steps
 from flows.run.graph import Step, StepGraph
 from flows.run.run import Run
+from flows.run.stages import STAGES
 from flows.run.step_execution import StepResult
 from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
@@ -245,7 +246,7 @@ def test_sweep_of_100_variants_fits_into_flow_parameters(
 
 def test_every_stage_is_in_one_part() -> None:
     names = [stage.name for part in PARTS.values() for stage in part]
-    assert sorted(names) == sorted(stages())
+    assert sorted(names) == sorted(STAGES)
 
 
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
@@ -256,7 +257,7 @@ def test_steps_that_use_gpu_have_tag(fakes: FakeStages, tmp_path: Path, device: 
     model = ModelConfig(num_hidden_layers=2, hidden_size=32, num_attention_heads=2)
     budget = BudgetConfig(max_steps=1)
     config = PretrainConfig(instances="x", model=model, budget=budget, device=device)
-    step = Step("pretrain.x", stages()["pretrain"], config, {})
+    step = Step("pretrain.x", STAGES["pretrain"], config, {})
     task = step_task(Run(recipe, StepGraph()), step)
     assert task.name == "pretrain"
     assert task.tags == {"stage:pretrain", *(["gpu"] if device == "cuda" else [])}

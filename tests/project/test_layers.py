@@ -21,12 +21,11 @@ ORDER = {
         "io",
         "lengths",
         "runners",
-        "beam books mediawiki wordpiece",
+        "shard_job books mediawiki wordpiece",
         "sources instances",
         "documents",
-        "contamination",
-        "build_documents build_vocabulary build_tokens build_instances transforms "
-        "find_contamination find_near_duplicates",
+        "contamination near_duplicates tokens vocabulary",
+        "stages transforms",
     ],
     "model": [
         "data",
@@ -39,6 +38,7 @@ ORDER = {
         "filling",
         "tables",
         "pretrain build_examples finetune evaluate tabulate",
+        "stages",
     ],
     "flows": [
         "formatting log_filters nested_values plots prefect_settings "
@@ -68,8 +68,8 @@ PURE = [
     "io.encodings",
     "mediawiki.dumps", "mediawiki.cleaning", "mediawiki.wikitext",
     "documents.sentences",
-    "wordpiece.tokenizer", "wordpiece.vocab_training",
-    "beam.item_cache", "beam.shard_job",
+    "wordpiece.tokenizer", "vocabulary.training",
+    "shard_job.item_cache", "shard_job.job",
     "documents.duplicates", "documents.exclusions",
     "instances.token_documents", "instances.pairing",
     "instances.masking", "instances.plan",
@@ -119,7 +119,7 @@ def test_no_import_circles(graph: grimp.ImportGraph) -> None:
         pytest.fail(" <- ".join(error.args[1]))
 
 
-JOBS = [path.stem for path in sorted((ROOT / "pipelines").glob("build_*.py"))]
+JOBS = [f"{path.parent.name}.job" for path in sorted((ROOT / "pipelines").glob("*/job.py"))]
 MODEL = [
     ".".join(path.relative_to(ROOT).with_suffix("").parts)
     for path in sorted((ROOT / "model").rglob("*.py"))
@@ -128,7 +128,7 @@ MODEL = [
 STAGES = ("pretrain", "build_examples", "finetune", "evaluate", "tabulate")
 LOADED = {
     "files": (
-        ["pipelines.documents.plan", "pipelines.wordpiece.vocab_files"],
+        ["pipelines.stages", "pipelines.documents.plan", "pipelines.vocabulary.raw_inputs"],
         "apache_beam pyarrow numpy tokenizers sentencex chardet",
     ),
     "schemas": (
@@ -147,7 +147,7 @@ LOADED = {
         "torch apache_beam sklearn scipy matplotlib",
     ),
     "Beam worker": (
-        [f"pipelines.{name}" for name in (*JOBS, "beam.pipeline", "runners.job_service")],
+        [f"pipelines.{name}" for name in (*JOBS, "shard_job.pipeline", "runners.job_service")],
         "torch prefect flows model transformers typer",
     ),
     "model": (MODEL, "apache_beam prefect flows transformers typer"),

@@ -17,8 +17,8 @@ from support.golden import GOLDEN
 from support.paths import ROOT
 from support.portable_bytes import new_words, portable_facts
 
-from flows.bert import stages
 from flows.run.provenance import key_environment
+from flows.run.stages import STAGES
 from pipelines.wordpiece.tokenizer import FastPreTokenizer
 
 OTHERS = [name for name in ("3.11", "3.12", "3.13") if name != "{}.{}".format(*sys.version_info)]
@@ -64,7 +64,7 @@ def test_another_python_makes_the_same_bytes_and_keys(version: str) -> None:
 
 def test_python_is_in_the_keys_of_what_may_differ() -> None:
     """Documents ask Python's Unicode tables what a letter is; words and ids ask `tokenizers`."""
-    same = {name for name, stage in stages().items() if stage.python_independent}
+    same = {name for name, stage in STAGES.items() if stage.python_independent}
     assert same == {"build-vocabulary", "build-tokens", "build-instances"}
     assert key_environment([], python_independent=True) == {"python": "3.11"}
     assert key_environment([]) == {"python": "{}.{}".format(*sys.version_info)}

@@ -13,7 +13,7 @@ from flows.store.artifacts import ArtifactStore
 from flows.store.garbage_collection import find_garbage
 from flows.store.pointers import Pointer, key_path
 from flows.store.runs import StepRecord, read_run
-from pipelines.beam.item_cache import CacheRecord
+from pipelines.shard_job.item_cache import CacheRecord
 from schemas.errors import ArtifactCorruptError, FingerprintError
 from schemas.fingerprint import (
     canonical_json,

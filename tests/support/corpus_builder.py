@@ -9,10 +9,10 @@ from typing import Any
 import yaml
 
 from flows.sample import SampleFiles, write_sample
-from pipelines.build_documents import build_documents
-from pipelines.build_instances import build_instances
-from pipelines.build_tokens import build_tokens
-from pipelines.build_vocabulary import build_vocabulary
+from pipelines.documents.job import build_documents
+from pipelines.instances.job import build_instances
+from pipelines.tokens.job import build_tokens
+from pipelines.vocabulary.job import build_vocabulary
 from schemas.corpus_configs import (
     BooksSource,
     DocumentsConfig,

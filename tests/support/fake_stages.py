@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import pytest
 
 from flows.run.events import Event
-from pipelines import build_documents, build_instances, build_tokens, build_vocabulary
+from flows.run.stages import STAGES as REGISTRY
 from schemas.corpus_configs import DocumentsConfig, InstancesConfig, TextSource
 from schemas.recipe import Recipe
 
@@ -85,7 +85,8 @@ LABELS = [
 """Labels of the steps of the recipe."""
 
 EventType = TypeVar("EventType", bound=Event)
-MODULES: Any = (build_documents, build_vocabulary, build_tokens, build_instances)
+REPLACED = ("build-documents", "build-vocabulary", "build-tokens", "build-instances")
+"""Stages that have a fake."""
 
 
 class FakeStages:
@@ -105,8 +106,15 @@ class FakeStages:
 
     def raise_version(self) -> None:
         """Let the stages have version 2."""
-        for module in MODULES:
-            module.STAGE = dataclasses.replace(module.STAGE, version=2)
+        for name in REPLACED:
+            REGISTRY[name] = dataclasses.replace(REGISTRY[name], version=2)
+
+    def replace(self, name: str, function: Callable[..., Any]) -> None:
+        """Let a stage, which then supports resuming, run a function."""
+        self.module.replacement = function
+        REGISTRY[name] = dataclasses.replace(
+            REGISTRY[name], run="fakestages.stages:replacement", supports_resume=True
+        )
 
     @property
     def module(self) -> Any:
@@ -157,18 +165,18 @@ def installed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeSta
     folder.mkdir()
     fakes = FakeStages(folder)
     monkeypatch.syspath_prepend(str(folder))
-    for module in MODULES:
+    for name in REPLACED:
+        stage = REGISTRY[name]
         fake = dataclasses.replace(
-            module.STAGE,
-            module="fakestages.stages",
+            stage,
             version=1,
-            run=fakes.function(module.STAGE.output_type),
-            raw_inputs=fakes.function("raw_inputs") if module.STAGE.raw_inputs else None,
+            run=f"fakestages.stages:{stage.output_type}",
+            raw_inputs="fakestages.stages:raw_inputs" if stage.raw_inputs else "",
             libraries=("pyarrow",),
             supports_reuse=False,
-            summarize=None,
+            summarize="",
         )
-        monkeypatch.setattr(module, "STAGE", fake)
+        monkeypatch.setitem(REGISTRY, name, fake)
     yield fakes
     for name in [name for name in sys.modules if name.partition(".")[0] == "fakestages"]:
         del sys.modules[name]

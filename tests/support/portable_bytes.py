@@ -30,9 +30,9 @@ def portable_bytes() -> dict[str, object]:
 def portable_facts() -> dict[str, object]:
     """Return words of new characters, and the versions in keys."""
     from flows.run.provenance import key_environment
-    from pipelines import build_instances, build_tokens, build_vocabulary
+    from pipelines.stages import STAGES
 
-    stages = [module.STAGE for module in (build_vocabulary, build_tokens, build_instances)]
+    stages = [stage for stage in STAGES if stage.python_independent]
     return {
         "words": [new_words(lowercase=lowercase) for lowercase in (False, True)],
         "keys": {

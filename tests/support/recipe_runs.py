@@ -16,7 +16,7 @@ _CODE = f"""
 import os, time
 from flows.cli.app import main
 from flows.store.artifacts import ArtifactStore
-from pipelines.beam import shard_job
+from pipelines.shard_job import job as shard_job
 
 commit = ArtifactStore.commit
 

@@ -66,7 +66,7 @@ def parent_facets(run_id: str, recipe: str) -> RunFacets:
 
 def engine_facets(step: Step) -> RunFacets:
     """Return the facet with the version of what executes a step: Beam, PyTorch or Python."""
-    is_beam = step.stage.module.startswith("pipelines.")
+    is_beam = step.stage.package == "pipelines"
     name = "apache-beam" if is_beam else "torch" if "torch" in step.stage.libraries else "python"
     facet = ol.processing_engine_run.ProcessingEngineRunFacet
     return {"processing_engine": facet(_VERSIONS.get(name, ""), name, _VERSIONS["bertloom"])}

@@ -20,11 +20,11 @@ from support.fake_stages import FakeStages
 from support.paths import ROOT
 from typer.testing import CliRunner
 
-from flows.bert import stages
 from flows.cli import app as command
 from flows.cli import console, options, plan, run
 from flows.cli.recipes import init
 from flows.run import dependencies
+from flows.run.stages import STAGES
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import read_run, run_ids
 from pipelines.runners.registry import RUNNERS
@@ -166,7 +166,7 @@ def test_extras_provide_what_stages_need() -> None:
         assert dependencies.install_hint(package) == f"pip install 'bertloom[{extra}]'"
     assert dependencies.install_hint("numpy") is None  # in no extra
     required = {"pyarrow", "numpy", "tokenizers", "sentencex", "chardet", "lxml", "rensa"}
-    for stage in stages().values():
+    for stage in STAGES.values():
         for name in stage.libraries:
             assert dependencies.install_hint(name) or name in required, name
 

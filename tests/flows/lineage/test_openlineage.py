@@ -137,7 +137,7 @@ def test_interrupted_and_killed_runs_are_aborted(
 def manifest_of(event: StepStarted) -> Manifest:
     """Return a manifest as the stage of a step writes it."""
     step = event.step
-    is_corpus = step.stage.module.startswith("pipelines.")
+    is_corpus = step.stage.package == "pipelines"
     table = step.stage.name.removeprefix("build-") if is_corpus else ""
     digest = uuid.uuid5(uuid.NAMESPACE_URL, step.label).hex * 2
     entry = file_entry("part-00000.arrow", size_bytes=100, sha256=digest, rows=7 if table else None)

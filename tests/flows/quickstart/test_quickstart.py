@@ -44,7 +44,7 @@ from pipelines.documents.plan import raw_files
 from pipelines.instances.notes import MIN_HELD_OUT_DOCUMENTS
 from pipelines.io.raw_files import expand_paths
 from pipelines.sources import SOURCES
-from pipelines.wordpiece.vocab_training import count_words, train_vocabulary
+from pipelines.vocabulary.training import count_words, train_vocabulary
 from schemas.corpus_configs import VocabularyConfig
 from schemas.recipe import Recipe
 

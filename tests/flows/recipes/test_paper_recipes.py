@@ -10,9 +10,10 @@ import yaml
 from support.cli_runner import Cli
 from support.paths import ROOT
 
-from flows.bert import recipe_steps, stages
+from flows.bert import recipe_steps
 from flows.recipes.loader import load_recipe
 from flows.recipes.packaged import describe_recipe, packaged_recipes
+from flows.run.stages import STAGES
 from schemas.finetune_configs import FinetuneConfig
 from schemas.recipe import Recipe
 
@@ -143,7 +144,7 @@ SEARCHES = {"find-contamination", "find-near-duplicates"}
 
 def test_sample_has_all_stages_and_few_steps(short: Recipe) -> None:
     found = recipe_steps(short)
-    assert {step.stage.name for step in found} == set(stages()) - SEARCHES
+    assert {step.stage.name for step in found} == set(STAGES) - SEARCHES
     # Two minutes on two quiet cores: about 50 steps of pretraining a second, 2 s a trial.
     assert sum(phase.budget.max_steps or 1 << 30 for phase in short.pretrain.values()) <= 2_300
     assert sum(step.stage.name == "finetune" for step in found) <= 24

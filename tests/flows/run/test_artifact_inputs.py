@@ -24,9 +24,9 @@ from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
 from flows.store.gc_roots import scan_store
 from flows.store.verification import verify
-from pipelines.build_vocabulary import raw_inputs
 from pipelines.io.file_systems import file_system
 from pipelines.io.files import write_text_file
+from pipelines.vocabulary.raw_inputs import raw_inputs
 from pipelines.wordpiece.vocab_files import VOCAB_FILE
 from schemas.corpus_configs import DocumentsConfig, TextSource, VocabularyConfig
 from schemas.manifest import FileEntry, Manifest

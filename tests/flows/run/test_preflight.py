@@ -20,8 +20,7 @@ from flows.run.estimates import format_estimate
 from flows.run.graph import Step
 from flows.run.plan import PlannedStep
 from flows.run.preflight import check_checkpoint, check_inputs
-from model import build_examples, pretrain
-from pipelines import build_vocabulary
+from flows.run.stages import STAGES
 from pipelines.io import raw_files
 from pipelines.wordpiece.tokenizer import tokenizer_json
 from pipelines.wordpiece.vocab_files import (
@@ -70,7 +69,7 @@ def write(url: str, text: str) -> str:
 
 def vocabulary_step(vocab_file: str) -> Step:
     config = VocabularyConfig(vocab_file=vocab_file)
-    return Step("build-vocabulary", build_vocabulary.STAGE, config, {})
+    return Step("build-vocabulary", STAGES["build-vocabulary"], config, {})
 
 
 @pytest.mark.parametrize("text", WRONG.values(), ids=WRONG)
@@ -97,7 +96,7 @@ def test_preflight_reports_url_that_cannot_be_read(closed_server: str, name: str
     assert raised.value.file == f"{closed_server}/{name}"
     examples = ExamplesConfig(task="cola", data_dir=f"{closed_server}/cola")
     with pytest.raises(NetworkError):
-        check_inputs([Step("build-examples", build_examples.STAGE, examples, {})])
+        check_inputs([Step("build-examples", STAGES["build-examples"], examples, {})])
 
 
 def test_preflight_checks_vocabulary_and_tokenizer_of_checkpoint(tmp_path: Path) -> None:
@@ -183,7 +182,7 @@ def test_run_refuses_missing_path_before_first_step(
 def test_preflight_refuses_to_compile_without_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     model, budget = {"preset": "tiny"}, {"max_steps": 1}
     config = PretrainConfig(instances="x", model=model, budget=budget, compile=True)
-    step = Step("pretrain", pretrain.STAGE, config, {})
+    step = Step("pretrain", STAGES["pretrain"], config, {})
     check_inputs([step])
     monkeypatch.setenv("CXX", "no-such-compiler")
     with pytest.raises(ConfigError, match="no-such-compiler"):

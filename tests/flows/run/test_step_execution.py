@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import errno
 import json
+import pkgutil
 import shutil
 from pathlib import Path
 from typing import Any
@@ -13,19 +13,17 @@ from typing import Any
 import pytest
 from support.fake_stages import LABELS, FakeStages
 
-from flows.bert import plan_recipe, stages
+from flows.bert import plan_recipe
 from flows.run import executor
 from flows.run.graph import UnknownStepError
 from flows.run.plan import PlannedStep
 from flows.run.provenance import key_environment
-from flows.run.stages import get_stage
+from flows.run.stages import STAGES, get_stage
 from flows.run.step_execution import StepResult, is_transient, worker_code
 from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import read_run, run_ids
-from model import pretrain
 from model.launch.folder_lock import folder_lock
-from pipelines import build_tokens, build_vocabulary
 from pipelines.progress import current_step_name
 from pipelines.runners.code import code_digest
 from pipelines.runners.job_context import SubmittedJob, current_submission
@@ -75,18 +73,21 @@ def changed(recipe: Recipe, other: Recipe) -> set[str]:
 
 def test_registered_stages_match_their_modules_and_recipe_fields() -> None:
     entries = {name.replace("_", "-") for name in Recipe.model_fields}
-    for name, stage in stages().items():
+    for name, stage in STAGES.items():
         assert stage.name == name
-        assert stage.module.rpartition(".")[2] == name.replace("-", "_")
-        assert stage.run.__module__ == stage.module
+        for function in (stage.run, stage.raw_inputs, stage.summarize, stage.summarize_many):
+            assert not function or callable(pkgutil.resolve_name(function))
         assert stage.version >= 1
         assert key_environment(stage.libraries)
         assert get_stage(name) is stage
+        assert stage.package in ("pipelines", "model")
         # Steps of most stages come from the recipe's field of that name.
         if name in entries and name != "finetune":
             annotation = Recipe.model_fields[name.replace("-", "_")].annotation
             assert stage.config.__name__ in str(annotation)
-    codes = {stage.name: worker_code(stage) for stage in (build_tokens.STAGE, pretrain.STAGE)}
+    codes = {
+        stage.name: worker_code(stage) for stage in (STAGES["build-tokens"], STAGES["pretrain"])
+    }
     assert codes == {"build-tokens": f"sha256:{code_digest()}", "pretrain": ""}
     for name in ("gone", "counters", "../pipelines", ""):
         with pytest.raises(ConfigError):
@@ -235,8 +236,7 @@ def test_rebuild_of_interrupted_training_starts_anew_and_its_retry_resumes(
             raise ConnectionResetError(errno.ECONNRESET, "the disk is gone")
         return fakes.function("vocabulary")(config, **rest)
 
-    stage = dataclasses.replace(build_vocabulary.STAGE, run=train, supports_resume=True)
-    monkeypatch.setattr(build_vocabulary, "STAGE", stage)
+    fakes.replace("build-vocabulary", train)
     monkeypatch.setattr(executor, "RETRY_DELAYS", ())
     with pytest.raises(ConnectionResetError):
         run(fakes.recipe(root))
@@ -258,8 +258,7 @@ def test_run_that_takes_over_waits_for_last_writer_of_checkpoints(
                 raise ValueError("the first run fails")
         return fakes.function("vocabulary")(config, **rest)
 
-    stage = dataclasses.replace(build_vocabulary.STAGE, run=train, supports_resume=True)
-    monkeypatch.setattr(build_vocabulary, "STAGE", stage)
+    fakes.replace("build-vocabulary", train)
     with pytest.raises(ValueError, match="first run"):
         run(fakes.recipe(root))
     with contextlib.ExitStack() as suspended:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,7 +25,6 @@ from flows.store.leases import (
     live_holders,
 )
 from flows.store.runs import run_ids
-from pipelines import build_vocabulary
 from pipelines.io.file_systems import file_system
 from pipelines.io.files import write_text_file
 from schemas.errors import LeaseLostError
@@ -190,11 +188,10 @@ class LosingStage:
 
 
 @pytest.fixture
-def losing_stage(fakes: FakeStages, root: str, monkeypatch: pytest.MonkeyPatch) -> LosingStage:
+def losing_stage(fakes: FakeStages, root: str) -> LosingStage:
     """Replace the stage that learns a vocabulary."""
     stage = LosingStage(root)
-    replaced = dataclasses.replace(build_vocabulary.STAGE, run=stage, supports_resume=True)
-    monkeypatch.setattr(build_vocabulary, "STAGE", replaced)
+    fakes.replace("build-vocabulary", stage)
     return stage
 
 

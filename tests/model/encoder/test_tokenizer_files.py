@@ -30,9 +30,9 @@ from model.finetuning.prediction import Predictor
 from model.finetuning.setup import open_trial
 from model.launch.stopping import StopRequest
 from model.pretraining.setup import open_model
-from pipelines.build_vocabulary import build_vocabulary
-from pipelines.build_vocabulary import raw_inputs as vocabulary_inputs
 from pipelines.io.stage_inputs import input_file
+from pipelines.vocabulary.job import build_vocabulary
+from pipelines.vocabulary.raw_inputs import raw_inputs as vocabulary_inputs
 from pipelines.wordpiece.text_rules import get_text_rules, read_stated_rules
 from pipelines.wordpiece.tokenizer import tokenizer_json
 from pipelines.wordpiece.vocab_files import (

@@ -16,10 +16,10 @@ from support.corpus_builder import as_input
 from support.document_builder import Written, write_documents
 
 from pipelines.contamination import MATCHES_FILE, PASSAGES_FILE
+from pipelines.contamination.job import find_contamination
 from pipelines.contamination.ngrams import WordStream
 from pipelines.documents.exclusions import EXCLUSIONS_FILE
 from pipelines.documents.word_hashes import WordHasher, normalized_words, word_window
-from pipelines.find_contamination import find_contamination
 from pipelines.io.shards import ShardWriter, open_shard
 from pipelines.io.stage_inputs import input_file
 from schemas.arrow import EXAMPLES

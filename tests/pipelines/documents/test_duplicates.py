@@ -16,7 +16,6 @@ from support.corpus_builder import small_recipe
 from support.item_runs import run_stages, told
 
 from flows.sample import write_sample
-from pipelines.beam.shard_work import WorkResult
 from pipelines.documents import bucket_tables, duplicates
 from pipelines.documents.duplicates import (
     BUCKETS,
@@ -29,6 +28,7 @@ from pipelines.documents.duplicates import (
 )
 from pipelines.io.file_systems import file_system
 from pipelines.io.shards import ShardWriter, open_shard
+from pipelines.shard_job.work import WorkResult
 from schemas.arrow import DOCUMENTS, DUPLICATES
 from schemas.errors import RunnerError
 from schemas.manifest import FileEntry

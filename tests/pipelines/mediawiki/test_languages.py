@@ -11,9 +11,9 @@ import pytest
 from support.dump_builder import dump, page
 
 from flows.report.corpus import DroppedText, dropped_text, unknown_templates
-from pipelines.build_documents import build_documents
 from pipelines.counters import DROPPED_TEMPLATE
 from pipelines.counters import Counters as Counts
+from pipelines.documents.job import build_documents
 from pipelines.mediawiki.languages import COMMON, FOLDER, PLURALS, codes, language_file, read_file
 from pipelines.mediawiki.templates import (
     DROP,

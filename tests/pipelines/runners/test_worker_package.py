@@ -40,7 +40,7 @@ def test_wheel_is_named_after_its_code_and_has_only_what_a_worker_needs(wheel: P
         names = {name for name in opened.namelist() if ".dist-info/" not in name}
     assert names == {name for name, _ in code_files()}
     assert {name.split("/")[0] for name in names} == {"pipelines", "schemas"}
-    assert {"pipelines/build_documents.py", "pipelines/mediawiki/languages/en.yaml"} <= names
+    assert {"pipelines/documents/job.py", "pipelines/mediawiki/languages/en.yaml"} <= names
 
 
 def test_same_code_makes_the_same_bytes(wheel: Path, tmp_path: Path) -> None:
@@ -92,9 +92,9 @@ from pathlib import Path
 
 import pipelines
 from pipelines.runners.worker_package import write_worker_package
-from pipelines.build_documents import STAGE
-import pipelines.beam.pipeline, pipelines.documents.word_counts
-import pipelines.build_vocabulary, pipelines.build_tokens, pipelines.build_instances
+import pipelines.stages, pipelines.documents.job
+import pipelines.shard_job.pipeline, pipelines.vocabulary.word_counts
+import pipelines.vocabulary.job, pipelines.tokens.job, pipelines.instances.job
 
 assert Path(pipelines.__file__).is_relative_to(sys.prefix), pipelines.__file__
 assert "apache_beam" in sys.modules

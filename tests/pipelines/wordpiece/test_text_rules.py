@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer
 
-from pipelines.build_vocabulary import raw_inputs
 from pipelines.io.raw_files import digest_file
+from pipelines.vocabulary.raw_inputs import raw_inputs
 from pipelines.wordpiece.text_rules import get_text_rules, read_stated_rules, read_text_rules
 from pipelines.wordpiece.tokenizer import (
     WordPieceTokenizer,

@@ -1,0 +1,1 @@
+"""Shard jobs: work items processed in one `ParDo`, and their cache."""

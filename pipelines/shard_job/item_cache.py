@@ -1,0 +1,369 @@
+"""Cache of finished work items, from which later jobs restore them.
+
+The cache of a stage is a folder `ROOT/pieces/STAGE/DIGEST`, where DIGEST covers configuration, code
+and environment of the stage. `AA/KEY.json` is the record of an item: its counters, its files and
+their locations. The blobs of a restored item are computed from its files.
+
+KEY is a digest of everything that determines the item's output; names and numbers of shards are not
+part of it. If one dump of ten changed, or a job was killed, the files of the other items are linked
+into the new artifact under their new names. Files are hashed before use: an item with a missing or
+corrupt file or record is processed again, and so is an unfinished item as a whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from pipelines.counters import Counters
+from pipelines.io.file_systems import file_system, open_stream, protocols_of
+from pipelines.io.files import add_path_to_errors, is_physical_name, physical_name
+from pipelines.io.local_files import CANNOT_LINK
+from pipelines.shard_job.work import Blob, ShardFn, WorkItem, WorkResult
+from schemas.errors import ConfigError
+from schemas.json_files import dump_json
+from schemas.manifest import FileEntry, RelativePath, Reuse
+
+RECORD_VERSION = 5
+
+MAX_LOCATIONS = 3
+"""Artifacts that a record names for its files, the newest first; garbage collection deletes old
+ones."""
+
+MIN_REMOTE_SECONDS = 0.25
+"""CPU seconds from which on an item is recorded in an object store, where restoring it takes half a
+dozen requests."""
+
+_log = logging.getLogger(__name__)
+
+
+class CacheableShardFn(ShardFn, Protocol):
+    """Work whose items can be restored."""
+
+    def setup(self) -> None:
+        """Open what is read-only and large, once per worker. Default: nothing."""
+        return
+
+    def identity(self, item: Any) -> Any:
+        """Return everything that determines the item's output, as JSON values.
+
+        Not part of it: configuration, code and environment of the stage, and names and numbers that
+        only locate the item in this job.
+        """
+
+    def rename_files(self, files: Sequence[FileEntry], item: Any) -> list[FileEntry]:
+        """Return an earlier item's files with the names and numbers that they have in this job."""
+
+    def load_blobs(self, files: Sequence[FileEntry]) -> list[Blob]:
+        """Return the blobs of a restored item, whose files are in the output folder."""
+        del files
+        return []
+
+
+class CacheRecord(BaseModel):
+    """A finished item."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    version: int = Field(default=RECORD_VERSION, ge=RECORD_VERSION, le=RECORD_VERSION)
+    name: str = ""
+    """`STAGE/DIGEST/KEY`, where the record belongs: a misplaced copy is not used."""
+
+    files: tuple[FileEntry, ...]
+    """Files with the names of the job that wrote them; `stored_name` has no meaning here."""
+
+    locations: tuple[tuple[RelativePath, ...], ...]
+    """Paths of all files relative to the root of the store, one tuple per artifact."""
+
+    created_in: RelativePath
+    """Output folder of the job that processed the item, relative to the root of the store."""
+
+    counters: dict[str, int]
+    statistics: Any
+
+
+def item_key(identity: Any) -> str:
+    """Return the 64 hex digits that name an item, from JSON values."""
+    text = json.dumps(identity, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass
+class ItemCache:
+    """Cache of a stage, and the folder of a job's output in the same store. Workers get a copy.
+
+    Raises:
+        ConfigError: The folders are not `ROOT/pieces/STAGE/DIGEST` and a folder below the same
+            ROOT.
+    """
+
+    folder: str
+    """URL of the folder of the cache."""
+
+    output: str
+    """URL of the folder that this job writes to."""
+
+    _known: set[str] | None = field(default=None, repr=False)
+    """Names of the existing files, if looking for one is a request."""
+
+    def __post_init__(self) -> None:
+        self._paths()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_known": None}
+
+    def setup(self) -> None:
+        """List the files once per worker."""
+        self._known = self.names() if self.is_remote else None
+
+    def _paths(self) -> tuple[Any, str, str, str]:
+        """Return the file system, and the paths of the root, the cache and the output in it."""
+        fs, folder = file_system(self.folder)
+        other, output = file_system(self.output)
+        root, name, *_ = folder.rstrip("/").rsplit("/", 3)
+        if name != "pieces" or type(fs) is not type(other) or not output.startswith(f"{root}/"):
+            raise ConfigError(
+                f"item cache: expected ROOT/pieces/STAGE/DIGEST and an output folder within one "
+                f"store, got {self.folder} and {self.output}"
+            )
+        return fs, root, folder.rstrip("/"), output.rstrip("/")
+
+    @property
+    def is_remote(self) -> bool:
+        """True if each look-up is a request."""
+        return not {"file", "memory"} & set(protocols_of(self._paths()[0]))
+
+    def location(self, name: str) -> str:
+        """Return the path of a file of the output folder, relative to the root of the store."""
+        _, root, _, output = self._paths()
+        return f"{output}/{name}".removeprefix(f"{root}/")
+
+    def names(self) -> set[str]:
+        """Return the names of all files of the cache, without folders."""
+        fs, _, folder, _ = self._paths()
+        stage, _, digest = folder.rpartition("/")
+        # By prefix: on S3 a folder that does not exist takes one request, not three.
+        paths = fs.find(stage, prefix=f"{digest}/") if self.is_remote else fs.find(folder)
+        return {str(path).rpartition("/")[2] for path in paths}
+
+    @property
+    def created_in(self) -> str:
+        """Output folder, relative to the root of the store."""
+        return self.location("").rstrip("/")
+
+    def read(self, key: str) -> CacheRecord | None:
+        """Return the record of an item; None if it does not exist, is corrupt or misplaced."""
+        if self._known is not None and f"{key}.json" not in self._known:
+            return None
+        fs, _, folder, _ = self._paths()
+        try:
+            data = bytes(fs.cat_file(f"{folder}/{key[:2]}/{key}.json"))
+        except FileNotFoundError:
+            return None
+        try:
+            record = CacheRecord.model_validate_json(data)
+            if record.name != self._record_name(key):
+                raise ValueError(f"it is the record of {record.name}")
+            if any(len(paths) != len(record.files) for paths in record.locations):
+                raise ValueError("numbers of files and locations differ")
+        except ValueError as error:  # pydantic's errors too
+            _log.warning("item %s: corrupt record, processing it again: %s", key, error)
+            return None
+        return record
+
+    def _record_name(self, key: str) -> str:
+        stage, digest = self.folder.rstrip("/").rsplit("/", 2)[1:]
+        return f"{stage}/{digest}/{key}"
+
+    def new_record(self, result: WorkResult) -> CacheRecord:
+        """Return the record of a result of this job."""
+        return CacheRecord(
+            files=tuple(result.files),
+            locations=(),
+            created_in=self.created_in,
+            counters=dict(result.counters),
+            statistics=result.statistics,
+        )
+
+    def write(self, key: str, record: CacheRecord, files: list[FileEntry]) -> None:
+        """Write the record of an item, with the locations of its files in this job's output."""
+        own = tuple(self.location(entry.stored_name) for entry in files)
+        locations = tuple(dict.fromkeys([own, *record.locations]))[:MAX_LOCATIONS]
+        own_name = {"name": self._record_name(key)}
+        stored = record.model_copy(update={"locations": locations, **own_name})
+        data = dump_json(stored.model_dump(mode="json"))
+        fs, _, folder, _ = self._paths()
+        target = f"{folder}/{key[:2]}/{key}.json"
+        if _is_local(fs):
+            # Not synced: a record that a power cut damages is only processed again.
+            with _partial_file(target) as partial:
+                partial.write_bytes(data)
+        else:
+            fs.pipe_file(target, data)
+        if self._known is not None:
+            self._known.add(f"{key}.json")
+
+    def restore(self, source: str, entry: FileEntry) -> FileEntry | None:
+        """Link or copy a file of an earlier artifact into the output folder.
+
+        A file that another worker of this job wrote for the same item stays where it is.
+
+        Args:
+            source: Path of the file, relative to the root of the store.
+            entry: Logical name and expected content.
+
+        Returns:
+            The entry with the file's physical name; None if the file is missing or corrupt.
+        """
+        fs, root, _, output = self._paths()
+        name = source.rpartition("/")[2]
+        is_own = source == self.location(name) and is_physical_name(name, entry.path)
+        name = name if is_own else physical_name(entry.path)
+        target = f"{output}/{name}"
+        try:
+            if not is_own:
+                _link_or_copy(fs, f"{root}/{source}", target)
+            # The copy is checked, as the source can be deleted at any time.
+            is_intact = _is_intact(fs, target, entry)
+        except FileNotFoundError:
+            return None
+        if not is_intact:
+            _log.warning("%s/%s is corrupt: processing the item again", root, source)
+            _delete(fs, target)
+            return None
+        return entry.model_copy(update={"stored_name": name})
+
+    def discard(self, entries: Iterable[FileEntry]) -> None:
+        """Delete restored files."""
+        fs, _, _, output = self._paths()
+        for entry in entries:
+            _delete(fs, f"{output}/{entry.stored_name}")
+
+
+def _is_local(fs: Any) -> bool:
+    return "file" in protocols_of(fs)
+
+
+@contextlib.contextmanager
+def _partial_file(target: str) -> Iterator[Path]:
+    """Yield the path of a file that replaces `target` after the block."""
+    Path(target).parent.mkdir(parents=True, exist_ok=True)
+    partial = Path(f"{target}.{uuid.uuid4().hex[:12]}.partial")
+    try:
+        with add_path_to_errors(target):
+            yield partial
+        partial.replace(target)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _link_or_copy(fs: Any, source: str, target: str) -> None:
+    if not _is_local(fs):
+        fs.cp_file(source, target)
+        return
+    Path(target).parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.link(source, target)
+    except OSError as error:
+        if error.errno not in CANNOT_LINK:
+            raise
+        with _partial_file(target) as partial:
+            shutil.copyfile(source, partial)
+            with partial.open("rb") as copied:
+                os.fsync(copied.fileno())
+
+
+def _is_intact(fs: Any, path: str, entry: FileEntry) -> bool:
+    with open_stream(fs, path) as stream:
+        sha256 = hashlib.file_digest(cast("Any", stream), "sha256").hexdigest()
+        size = stream.seek(0, os.SEEK_END)
+    return (size, sha256) == (entry.size_bytes, entry.sha256)
+
+
+def _delete(fs: Any, path: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        fs.rm_file(path)
+
+
+@dataclass
+class CachingShardFn:
+    """Restores the items that an earlier job finished, and processes the others."""
+
+    work: CacheableShardFn
+    cache: ItemCache
+    min_seconds: float = 0.0
+    """CPU seconds; an item that took less is not recorded."""
+
+    def setup(self) -> None:
+        self.cache.setup()
+        self.work.setup()
+
+    def process(self, item: Any) -> WorkResult:
+        key = item_key(self.work.identity(item))
+        restored = self._restore(key, item)
+        if restored is not None:
+            result, record = restored
+        else:
+            start = time.process_time()
+            result = self.work.process(item)
+            if time.process_time() - start < self.min_seconds:
+                return result
+            record = self.cache.new_record(result)
+        self.cache.write(key, record, result.files)
+        return result
+
+    def _restore(self, key: str, item: WorkItem) -> tuple[WorkResult, CacheRecord] | None:
+        """Return the result and the record of an item that can be restored."""
+        record = self.cache.read(key)
+        if record is None:
+            return None
+        for paths in record.locations:
+            files = self._restore_files(record, paths, item)
+            if files is not None:
+                result = WorkResult(
+                    item.number,
+                    files,
+                    Counters(record.counters),
+                    self.work.load_blobs(files),
+                    record.statistics,
+                    # An item that equals another item of the same job is not reused.
+                    reused=record.created_in != self.cache.created_in,
+                )
+                return result, record
+        return None
+
+    def _restore_files(
+        self, record: CacheRecord, paths: Sequence[str], item: WorkItem
+    ) -> list[FileEntry] | None:
+        restored: list[FileEntry] = []
+        for entry, path in zip(self.work.rename_files(record.files, item), paths, strict=True):
+            file = self.cache.restore(path, entry)
+            if file is None:
+                self.cache.discard(restored)
+                return None
+            restored.append(file)
+        return restored
+
+
+def measure_reuse(items: Iterable[WorkItem], restored: Iterable[int]) -> Reuse:
+    """Return how much of the planned work was restored, by the numbers of the restored items."""
+    weights = {item.number: item.weight for item in items}
+    reused = [weights[number] for number in restored]
+    return Reuse(
+        items=len(weights),
+        items_reused=len(reused),
+        weight=sum(weights.values()),
+        weight_reused=sum(reused),
+    )

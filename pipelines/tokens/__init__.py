@@ -1,0 +1,1 @@
+"""Tokenization of documents."""

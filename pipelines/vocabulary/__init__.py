@@ -1,0 +1,1 @@
+"""WordPiece vocabularies: word counts of a corpus, and training."""
