@@ -76,7 +76,7 @@ from model.monitoring.throughput import (
     peak_flops,
     peak_memory,
 )
-from model.optim.optimizer import build_optimizer
+from model.optim import build_optimizer
 from model.pretraining.loop import PretrainingModule
 from model.training.checkpoints import Checkpoints
 from model.training.loop import StepMetrics, Trainer, compile_blocks

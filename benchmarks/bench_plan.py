@@ -41,7 +41,7 @@ from pipelines.io.file_systems import file_system
 from pipelines.io.stage_inputs import InputFile
 from pipelines.runners.job_context import ErrorFiles
 from pipelines.shard_job.pipeline import shard_pipeline
-from pipelines.shard_job.work import SharedInput, written_plan
+from pipelines.shard_job.work import written_plan
 from pipelines.tokens.build_shard import BuildTokenShard
 from schemas.corpus_configs import DocumentsConfig, InstancesConfig, WikipediaSource
 from schemas.fingerprint import content_digest
@@ -178,8 +178,8 @@ def _entries(count: int, *, passes: int = 1) -> tuple[FileEntry, ...]:
 
 def _stage(
     stage: str, *, files: int, splits: int, passes: int
-) -> tuple[Callable[[], Sequence[Any]], Any, SharedInput | None]:
-    """Planner of a stage, its shard work and the work's shared input."""
+) -> tuple[Callable[[], Sequence[Any]], Any]:
+    """Planner of a stage and its shard work."""
     output = "gs://bucket/store/artifacts/stage/0123456789abcdef/data"
     vocab = InputFile("gs://bucket/vocab.txt", "vocab.txt", "vocabulary 0", 1, "0" * 64)
     if stage == "build-documents":
@@ -190,26 +190,22 @@ def _stage(
             trust_checksums=True,
         )
         config = DocumentsConfig(sources=(source,))
-        return lambda: plan_documents(config), BuildDocumentShard(config, output), None
+        return lambda: plan_documents(config), BuildDocumentShard(config, output)
     given = StageInput(
         name="shards", artifact_id="0" * 16, data=output, files=_entries(files * splits)
     )
     if stage == "build-tokens":
         work = BuildTokenShard(vocab, {"lowercase": True}, 30_522, 1 << 20, output)
-        return lambda: shard_items(given, remove_duplicates=True), work, None
+        return lambda: shard_items(given, remove_duplicates=True), work
     instances = InstancesConfig(dupe_factor=passes)
-    shared = SharedInput(given)
-    return (
-        lambda: plan_instances(instances, given),
-        BuildInstanceShard(instances, shared, vocab, 30_522, output),
-        shared,
-    )
+    pairing = BuildInstanceShard(instances, vocab, 30_522, output)
+    return lambda: plan_instances(instances, given), pairing
 
 
 def measure(stage: str, *, files: int, splits: int, passes: int) -> Planned:
     """Plan one stage in this process."""
     fsspec.register_implementation(PROTOCOL, SimulatedDumps, clobber=True)
-    planning, work, shared = _stage(stage, files=files, splits=splits, passes=passes)
+    planning, work = _stage(stage, files=files, splits=splits, passes=passes)
     began = time.process_time()
     planned = planning()
     known = time.process_time()
@@ -219,12 +215,7 @@ def measure(stage: str, *, files: int, splits: int, passes: int) -> Planned:
     ):
         fs, path = file_system(plan)
         plan_bytes = int(fs.info(path)["size"])
-        if shared is None:
-            graph = _graph(work, plan)
-        else:
-            with shared.written(f"{folder}/.input"):
-                plan_bytes += int(fs.info(f"{folder}/.input")["size"])
-                graph = _graph(work, plan)
+        graph = _graph(work, plan)
     dealt = time.process_time()
     made = _entries(files * splits, passes=passes if stage == "build-instances" else 1)
     before = time.process_time()

@@ -1,7 +1,7 @@
 """Stage `tabulate`: all evaluations of a recipe as tables next to the paper's.
 
-The artifact has the same numbers as JSON, Markdown, plain text, CSV and a picture, and GLUE's
-submission if its predictions exist.
+The artifact has the same numbers as JSON, Markdown and CSV, and GLUE's submission if its
+predictions exist.
 """
 
 from __future__ import annotations
@@ -107,34 +107,13 @@ def _contents(tables: Tables) -> dict[str, bytes]:
     """Return the files of the tables by name."""
     # lazy: heavy imports
     from model.tables import render
-    from model.tables.charts import chart_of
     from model.tables.document import JSON_FILE
 
-    grids = render.text_tables(tables.results, tables.comparisons, tables.tables)
-    without = [table.title for table in tables.tables if not table.rows]
-    texts = {
-        "verdicts": [verdict.sentence for verdict in tables.verdicts],
-        "closing": [f"Without our rows and not shown: {'; '.join(without)}."] * bool(without),
-    }
-    contents = {
+    return {
         JSON_FILE: tables.to_json(),
-        "tables.md": render.to_markdown(grids, **texts).encode(),
-        "tables.txt": render.to_text(grids, **texts).encode(),
+        "tables.md": render.to_markdown(tables).encode(),
         "tables.csv": render.to_csv(tables.results).encode(),
     }
-    if any(row.variant for table in tables.tables for row in table.rows):
-        contents["variants.csv"] = render.variants_csv(tables.tables).encode()
-    if any(table.comparisons for table in tables.tables):
-        contents["comparisons.csv"] = render.comparisons_csv(tables.tables).encode()
-    charts = {table.key: chart for table in tables.tables if (chart := chart_of(table))}
-    has_scores = any(row.shown is not None for row in tables.main)
-    if charts or has_scores:
-        from model.tables import pictures  # lazy: heavy imports
-
-        contents |= {f"{key}.png": pictures.draw_chart(chart) for key, chart in charts.items()}
-        if has_scores:
-            contents["tables.png"] = pictures.draw_results(tables.results)
-    return contents
 
 
 def _statistics(tables: Tables) -> dict[str, Any]:

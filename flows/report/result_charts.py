@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from flows.plots import NUM_SERIES, Axis, Chart, linear_axis, row_axis
 from flows.report.figures import Figure, Key, Panel
 from flows.report.task_results import TaskResult
-from model.tables.charts import PAPER_MODEL, ChartPanel, spread, widen
-from model.tables.charts import Chart as Sweep
+from model.tables.figures import PAPER_MODEL, ChartPanel, spread, widen
+from model.tables.figures import Chart as Sweep
 from model.tables.results import ResultRow, task_label
 from model.task_results import DEV
 from model.tasks.reduced_data import cut_notes, marked

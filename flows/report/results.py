@@ -14,8 +14,8 @@ from flows.report.result_charts import overview_figure, restarts_figure, sweep_f
 from flows.report.run_steps import Steps
 from flows.report.task_results import TaskResult, overview_table, task_results
 from flows.store.artifacts import ArtifactStore
-from model.tables.charts import chart_of
 from model.tables.document import JSON_FILE, Tables
+from model.tables.figures import chart_of
 from model.tables.filled_tables import FilledTable
 from model.tables.render import (
     TextTable,
@@ -97,7 +97,7 @@ def show_results(tables: Tables, *, sources: NumberSources = NO_SOURCES) -> Resu
     by_task = [] if is_sweep else task_results(tables)
     grids = [results_table(rows), entries_table(rows)] if rows else []
     if tables.comparisons:
-        grids.append(comparisons_table(tables.comparisons))
+        grids.append(comparisons_table(tables))
     views = []
     for table in tables.tables:
         if table.rows:

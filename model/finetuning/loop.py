@@ -25,8 +25,7 @@ from model.finetuning.setup import DEV, Split, TrialSetup, open_trial
 from model.launch.distributed import ProcessGroup, choose_precision, choose_worker_device
 from model.launch.stopping import StopRequest
 from model.monitoring.reporter import TrialLogger
-from model.optim.optimizer import Optimizer, build_optimizer
-from model.optim.schedules import learning_rate
+from model.optim import Optimizer, build_optimizer, learning_rate
 from model.training.checkpoints import Checkpoints
 from model.training.health import PAGE
 from model.training.loop import StepMetrics, Trainer, TrainingModule, resume_from_checkpoint

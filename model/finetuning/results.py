@@ -14,7 +14,7 @@ from model.finetuning.jobs import CURVE_FILE, METRICS_FILE, TIMING_FILE
 from model.finetuning.phases import TrialState, phases_of
 from model.finetuning.prediction import predict
 from model.finetuning.saved_models import save_task_model
-from model.finetuning.setup import DEV, TRAIN, TrialSetup
+from model.finetuning.setup import DEV, TrialSetup
 from model.launch.distributed import choose_precision, device_name
 from model.launch.stopping import StopRequest
 from model.monitoring.reporter import TrialLogger
@@ -26,7 +26,7 @@ from model.task_types.squad_metrics import best_threshold
 from model.task_types.task_type import Prediction
 from model.tasks.reduced_data import examples_cut
 from model.training.artifact_files import to_json
-from model.training.health import TrainingWarning, check_answers, check_chance, warnings_json
+from model.training.health import TrainingWarning, check_answers, warnings_json
 from model.training.progress import PROGRESS_FILE
 from pipelines.wordpiece.tokenizer import tokenizer_config_json, tokenizer_json
 from pipelines.wordpiece.vocab_files import (
@@ -84,7 +84,7 @@ def write_results(
 
 def _answer_dev(
     setup: TrialSetup, folder: Path, *, device: torch.device, is_bf16: bool, stop: StopRequest
-) -> tuple[dict[str, dict[str, float]], float, list[TrainingWarning]]:
+) -> tuple[dict[str, dict[str, float]], float, list[TrainingWarning | None]]:
     """Write the predictions of dev.
 
     Returns:
@@ -120,28 +120,18 @@ def _answer_dev(
 
 def _find_warnings(
     setup: TrialSetup, predictions: Sequence[Prediction], metrics: Mapping[str, float]
-) -> list[TrainingWarning]:
-    """Check predictions on dev for one constant answer, then their scores for chance.
+) -> list[TrainingWarning | None]:
+    """Check predictions on dev for one constant answer.
 
-    A model from scratch is not checked: it is the baseline of pretraining and often scores at
-    chance.
+    A model from scratch is not checked: it is the baseline of pretraining.
     """
     if not metrics or setup.job.config.model is not None:
         return []
-    dev, task, task_type = setup.splits[DEV].examples, setup.task, TASK_TYPES[setup.task.type]
     predicted, right = (
-        Counter(answer for row in rows for answer in task_type.list_answers(row))
-        for rows in (predictions, dev.to_pylist())
+        Counter(answer for row in rows for answer in TASK_TYPES[setup.task.type].list_answers(row))
+        for rows in (predictions, setup.splits[DEV].examples.to_pylist())
     )
-    warning = check_answers(predicted, right)
-    if warning is None:
-        train, metric = setup.splits[TRAIN].examples, task.metrics[0]
-        answer = task_type.majority_answer(train, task=task, labels=setup.labels)
-        constant = task_type.score(dev, task_type.majority_predictions(dev, answer), task=task)
-        warning = check_chance(
-            metric, metrics[metric], constant_score=constant[metric], examples=len(dev)
-        )
-    return [] if warning is None else [warning]
+    return [check_answers(predicted, right)]
 
 
 def _model_files(setup: TrialSetup, *, threshold: float, precision: str) -> dict[str, bytes]:
@@ -171,7 +161,7 @@ def _trial_result(
     *,
     threshold: float,
     done: TrialState,
-    warnings: Sequence[TrainingWarning],
+    warnings: Sequence[TrainingWarning | None],
 ) -> TrialResult:
     config, shape = setup.job.config, setup.model.config
     features = {"feature_layers": config.feature_layers}

@@ -99,12 +99,8 @@ class TrainingProgress:
             parts.append(caution)
         self._log(f"step {evaluation.step:,}, {', '.join(parts)}")
 
-    def warn(self, text: str) -> None:
-        """Log a warning."""
-        self._log(f"warning: {text}", level=logging.WARNING)
-
-    def _log(self, text: str, *, level: int = logging.INFO) -> None:
-        _LOGGER.log(level, "%s: %s", self._name, text)
+    def _log(self, text: str) -> None:
+        _LOGGER.info("%s: %s", self._name, text)
 
     def finish(self) -> None:
         """Do not log the last state: the step's line reports the result."""
@@ -219,11 +215,6 @@ class PretrainingLogger:
             writer, progress = self._main
             writer.write_evaluation(record)
             progress.log_evaluation(record, caution=caution)
-
-    def warn(self, text: str) -> None:
-        """Log a warning."""
-        if self._main is not None:
-            self._main[1].warn(text)
 
     def flush(self) -> None:
         """Write the log to disk. Call it before each checkpoint."""

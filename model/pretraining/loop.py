@@ -17,23 +17,20 @@ from model.launch.stopping import StopRequest
 from model.monitoring.reporter import PretrainingLogger
 from model.monitoring.throughput import Work, batch_flops
 from model.monitoring.training_log import EvaluationRecord, StepRecord
-from model.optim.schedules import learning_rate
-from model.pretraining.checks import find_unigram_warning, held_out_caution
+from model.optim import learning_rate
+from model.pretraining.checks import held_out_caution
 from model.pretraining.evaluation import HeldOutEvaluator
 from model.pretraining.job import TrainingJob
 from model.pretraining.setup import PretrainingSetup, open_setup
 from model.pretraining.snapshots import Snapshots
 from model.pretraining.state import (
-    RECENT_STEPS,
     IntervalSums,
     budget_reached,
     schedule_position,
-    used_share,
 )
-from model.pretraining.unigram import count_labels, unigram_loss
 from model.training.artifact_files import CURVES_FOLDER
 from model.training.checkpoints import Checkpoints
-from model.training.health import PAGE, is_unigram_check_due
+from model.training.health import PAGE
 from model.training.loop import StepMetrics, Trainer, TrainingModule
 from pipelines.seeds import key_for
 from schemas.errors import DivergenceError
@@ -91,11 +88,6 @@ class PretrainingModule(TrainingModule[StepBatch]):
         self.is_bf16, self.is_compiled = config.precision == "bf16", config.compile
         self.held_out = HeldOutEvaluator.open(job, group=group, setup=setup)
         self._caution = held_out_caution(job.instances.counters)
-        if self.held_out is None:
-            counts = count_labels(
-                setup.instances, vocabulary=setup.vocabulary, objective=config.objective
-            )
-            setup.state.unigram_loss = unigram_loss(counts)
         self.snapshots = Snapshots(job)
         self.logger: PretrainingLogger = PretrainingLogger(
             job.name,
@@ -185,10 +177,6 @@ class PretrainingModule(TrainingModule[StepBatch]):
             predictions=batch.predictions,
             pairs=self._pairs(batch),
         )
-        state.recent_mlm = [
-            *state.recent_mlm[-(RECENT_STEPS - 1) :],
-            metrics.sums[0] / max(1, batch.predictions),
-        ]
         *_, padded_tokens, flops = metrics.sums
         self.logger.on_step_end(
             state.done,
@@ -201,8 +189,6 @@ class PretrainingModule(TrainingModule[StepBatch]):
         if is_last or self.steps % self.config.logging_steps == 0:
             self.logger.log_step(self._line(metrics.learning_rate), seconds=metrics.seconds)
             state.interval = IntervalSums()
-            if self.held_out is None:
-                self._report_unigram_level()
         return ""
 
     def _line(self, rate: float) -> StepRecord:
@@ -269,18 +255,6 @@ class PretrainingModule(TrainingModule[StepBatch]):
             held_out_nsp_accuracy=metrics.get("nsp_accuracy"),
         )
         self.logger.log_evaluation(record, caution=self._caution)
-        self._report_unigram_level()
-
-    def _report_unigram_level(self) -> None:
-        """Warn once, during training, about a loss at the level of word frequencies."""
-        state, budget = self.setup.state, self.config.budget
-        if state.is_unigram_reported or budget_reached(state, budget):  # the artifact tells the end
-            return
-        if not is_unigram_check_due(budget_share=used_share(state, budget), steps=self.steps):
-            return
-        if (warning := find_unigram_warning(state, objective=self.config.objective)) is not None:
-            state.is_unigram_reported = True
-            self.logger.warn(warning.text)
 
     def _save_snapshot(self) -> None:
         state = self.setup.state

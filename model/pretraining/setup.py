@@ -17,7 +17,7 @@ from model.encoder.heads import BertForPretraining
 from model.encoder.hf_config import vocabulary_url
 from model.encoder.hf_weights import load_pretrained
 from model.launch.distributed import ProcessGroup, choose_precision, device_name
-from model.optim.optimizer import Optimizer, build_optimizer
+from model.optim import Optimizer, build_optimizer
 from model.pretraining.job import TrainingJob
 from model.pretraining.state import PhaseState
 from model.training.amounts import Amounts

@@ -11,7 +11,7 @@ from model.data.batches import PretrainingBatch, TokenBatch
 from model.encoder.dropout import seed_dropout
 from model.encoder.heads import BertForPretraining
 from model.launch.distributed import choose_device, choose_precision
-from model.optim.optimizer import build_optimizer
+from model.optim import build_optimizer
 from pipelines.arrays import offsets_of
 from schemas.model_configs import PretrainConfig
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 
+from model.tables.compare import Comparison, compare_entries, compare_with_majority
 from model.tables.filled_tables import FilledTable
 from model.tables.results import ResultRow, main_rows
-from model.tables.significance import EntryComparison, compare_entries, compare_with_majority
 from model.tables.sweeps import Sweep, all_tables
-from model.tables.table_verdicts import table_verdict
-from model.tables.verdicts import Verdict, find_verdicts
+from model.tables.verdicts import Verdict, find_verdicts, table_verdict
 from model.task_results import Result
 
 JSON_FILE = "tables.json"
@@ -29,8 +28,8 @@ class Tables(Result):
     """Results of all evaluations of a recipe."""
 
     results: tuple[ResultRow, ...]
-    comparisons: tuple[EntryComparison, ...]
-    baselines: tuple[EntryComparison, ...] = ()
+    comparisons: tuple[Comparison, ...]
+    baselines: tuple[Comparison, ...] = ()
     """Comparisons of entries with the majority class."""
 
     tables: tuple[FilledTable, ...]
@@ -69,8 +68,8 @@ def build_tables(sweep: Sweep, *, submission: SubmittedFiles | None = None) -> T
     results, swept = sweep.results, sweep.entries
     tables = Tables(
         results=tuple(results),
-        comparisons=tuple(compare_entries(results, swept=swept)),
-        baselines=tuple(compare_with_majority(results)),
+        comparisons=compare_entries(results, swept=swept),
+        baselines=compare_with_majority(results),
         tables=all_tables(sweep),
         submission=submission,
     )

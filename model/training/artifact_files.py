@@ -28,7 +28,7 @@ _SNAPSHOTS = "snapshots/"
 """Prefix of the files of snapshots, one folder per step."""
 
 CURVES_FOLDER = "curves"
-CURVES_FILE, TIMINGS_FILE, CURVES_PICTURE = "curves.jsonl", "timing.jsonl", "curves.png"
+CURVES_FILE, TIMINGS_FILE = "curves.jsonl", "timing.jsonl"
 EVENTS_FOLDER = "events"
 """Records of a training, outside the content digest."""
 

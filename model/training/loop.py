@@ -25,7 +25,7 @@ from model.encoder.bert import Block
 from model.encoder.dropout import seed_dropout
 from model.launch.distributed import HostCopy, ProcessGroup
 from model.launch.stopping import StopRequest
-from model.optim.optimizer import Optimizer
+from model.optim import Optimizer
 from model.training.checkpoints import Checkpoints
 from schemas.errors import CheckpointError, DivergenceError, TrainingError
 from schemas.model_configs import CheckpointConfig

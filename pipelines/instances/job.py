@@ -18,11 +18,11 @@ from pipelines.counters import check_balance
 from pipelines.instances import HELD_OUT
 from pipelines.instances.build_shard import BuildInstanceShard, corpus_statistics
 from pipelines.instances.notes import instance_notes
-from pipelines.instances.plan import colocation_key, plan
+from pipelines.instances.plan import plan
 from pipelines.io.stage_inputs import input_file
 from pipelines.lengths import LengthsRecord
 from pipelines.shard_job.job import run_shard_job
-from pipelines.shard_job.work import SharedInput, sum_counters
+from pipelines.shard_job.work import sum_counters
 from pipelines.wordpiece.vocab_files import VOCAB_FILE
 from schemas.corpus_configs import InstancesConfig
 from schemas.execution_configs import ExecutionConfig
@@ -45,29 +45,21 @@ def build_instances(
     tokens, vocabulary = inputs["tokens"], inputs["vocabulary"]
     vocab_size = int(vocabulary.statistics["vocab_size"])
     planned = plan(config, tokens)
-    shared = SharedInput(tokens)
     work = BuildInstanceShard(
         config=config,
-        tokens=shared,
         vocab=input_file(vocabulary, VOCAB_FILE),
         vocab_size=vocab_size,
         output=output,
     )
     job = run_shard_job(
-        "build-instances",
-        planned,
-        work=work,
-        output=output,
-        execution=execution,
-        pieces=pieces,
-        colocate_by=colocation_key(planned),
-        shared=shared,
+        "build-instances", planned, work=work, output=output, execution=execution, pieces=pieces
     )
     counters = sum_counters(job.reports)
     for records in ("documents", "source-tokens"):
         for part in ("", f"{HELD_OUT}-"):
             check_balance(counters, f"{part}{records}", where="build-instances")
-    lengths = LengthsRecord.merge([report.details[0] for report in job.reports if report.details])
+    recorded = [report.statistics for report in job.reports]
+    lengths = LengthsRecord.merge([record for record in recorded if record])
     guess_accuracy = lengths.pairs.guess_accuracy() if lengths.pairs else None
     return StageOutput(
         files=job.files,

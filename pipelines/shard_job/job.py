@@ -13,11 +13,10 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-from pipelines.io.file_systems import file_system
 from pipelines.progress import Progress
 from pipelines.runners.job_context import ErrorFiles
 from pipelines.runners.registry import get_runner
@@ -33,7 +32,6 @@ from pipelines.shard_job.work import (
     BucketReduce,
     ResultList,
     ShardFn,
-    SharedInput,
     WorkResult,
     written_plan,
 )
@@ -69,8 +67,6 @@ def run_shard_job(
     execution: ExecutionConfig,
     pieces: str = "",
     grouping: BucketReduce | None = None,
-    colocate_by: Callable[[Any], Any] | None = None,
-    shared: SharedInput | None = None,
 ) -> JobResult:
     """Process every item, or restore the result of an earlier job.
 
@@ -82,8 +78,6 @@ def run_shard_job(
         execution: Runner and its options.
         pieces: URL of the cache of items (`pipelines.shard_job.item_cache`); "": process all items.
         grouping: Work on the blobs of each bucket.
-        colocate_by: Key of an item; one worker of an engine gets the items with equal keys.
-        shared: Input of `work` that is too long for the graph of a job.
 
     Raises:
         BertloomError: A worker raised it, on any runner: with its class, message and attributes.
@@ -102,16 +96,11 @@ def run_shard_job(
         shard_fn = CachingShardFn(work, cache, min_seconds)
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(_job_folder(output, runner))
-        urls = {
-            name: f"{folder}/.results-{name}-{uuid.uuid4().hex}"
-            for name in ("work", "groups", "progress")
-        }
+        urls = {name: f"{folder}/.results-{name}-{uuid.uuid4().hex}" for name in ("work", "groups")}
         errors = ErrorFiles(f"{folder}/.results-errors-{uuid.uuid4().hex}")
         # A process with a pool of workers gets all items together.
-        elements = [planned] if runner.workers > 1 else _colocate(planned, colocate_by)
+        elements = [planned] if runner.workers > 1 else [[item] for item in planned]
         plan = stack.enter_context(written_plan(elements, folder=folder))
-        if shared is not None:
-            stack.enter_context(shared.written(f"{folder}/.plan-input-{uuid.uuid4().hex}.json"))
         build = shard_pipeline(
             job,
             plan,
@@ -123,10 +112,10 @@ def run_shard_job(
             spill=f"{folder}/blobs" if runner.is_local else "",
             workers=runner.workers,
         )
-        weights = {item.number: item.weight for item in planned}
-        fs, path = file_system(urls["progress"])
-        progress = Progress(job, fs=fs, path=path, weights=weights)
-        with progress, errors.reraise(job):
+        if runner.is_local:
+            weights = {item.number: item.weight for item in planned}
+            stack.enter_context(Progress(job, weights=weights))
+        with errors.reraise(job):
             runner.run(job, build, num_elements=len(elements))
         results = ResultList(urls["work"])
         groups = ResultList(urls["groups"]) if grouping is not None else []
@@ -136,18 +125,6 @@ def run_shard_job(
             "repeated work"
         )
     return JobResult(results, groups, measure_reuse(planned, results.reused))
-
-
-def _colocate(
-    items: Sequence[Any], colocate_by: Callable[[Any], Any] | None
-) -> list[Sequence[Any]]:
-    """Return the items that one worker gets together: those with equal keys, or one."""
-    if colocate_by is None:
-        return [[item] for item in items]
-    groups: dict[Any, list[Any]] = {}
-    for item in items:
-        groups.setdefault(colocate_by(item), []).append(item)
-    return list(groups.values())
 
 
 @contextlib.contextmanager

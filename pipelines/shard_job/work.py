@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol
 
 from pipelines.counters import Counters
-from pipelines.io.file_systems import file_system, read_file
+from pipelines.io.file_systems import file_system
 from pipelines.io.files import add_path_to_errors
 from pipelines.progress import item_scope
 from pipelines.runners.job_context import ErrorFiles
-from schemas.manifest import FileEntry, StageInput
+from schemas.manifest import FileEntry
 
 
 class WorkItem(Protocol):
@@ -54,8 +54,8 @@ class WorkResult:
     blobs: list[Blob] = field(default_factory=list)
     """Input of the job's grouping. Not part of the JSON text."""
 
-    details: list[Any] = field(default_factory=list)
-    """Small JSON values for the launching process."""
+    statistics: Any = None
+    """Statistics of the job for the launching process, as JSON values."""
 
     reused: bool = False
     """True if the item was restored from an earlier job (`pipelines.shard_job.item_cache`)."""
@@ -66,7 +66,7 @@ class WorkResult:
                 "index": self.index,
                 "files": [entry.model_dump(mode="json") for entry in self.files],
                 "counters": dict(self.counters),
-                "details": self.details,
+                "statistics": self.statistics,
                 "reused": self.reused,
             }
         )
@@ -74,9 +74,9 @@ class WorkResult:
     @classmethod
     def from_json(cls, text: str) -> WorkResult:
         raw = json.loads(text)
-        files = [FileEntry.model_validate(entry) for entry in raw["files"]]
-        counters = Counters(raw["counters"])
-        return cls(raw["index"], files, counters, details=raw["details"], reused=raw["reused"])
+        raw["files"] = [FileEntry.model_validate(entry) for entry in raw["files"]]
+        raw["counters"] = Counters(raw["counters"])
+        return cls(**raw)
 
 
 def sum_counters(results: Iterable[WorkResult]) -> Counters:
@@ -163,33 +163,6 @@ def read_plan(url: str) -> list[str]:
     """Return the elements of a plan, a JSON list of items each."""
     fs, path = file_system(url)
     return bytes(fs.cat_file(path)).decode().splitlines()
-
-
-class SharedInput:
-    """A stage input that workers read from a file of the job, because it lists all its files."""
-
-    def __init__(self, value: StageInput) -> None:
-        self._value: StageInput | None = value
-        self._url = ""
-
-    def get(self) -> StageInput:
-        """Return the input; a worker reads it once."""
-        if self._value is None:
-            self._value = StageInput.model_validate_json(read_file(self._url))
-        return self._value
-
-    @contextlib.contextmanager
-    def written(self, url: str) -> Iterator[None]:
-        """Write the input to a file while the block runs; copies of this object read it."""
-        fs, path = file_system(url)
-        fs.pipe_file(path, self.get().model_dump_json().encode())
-        self._url = url
-        with _deleted_after(fs, path):
-            yield
-        self._url = ""
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"_value": None, "_url": self._url} if self._url else self.__dict__
 
 
 @contextlib.contextmanager

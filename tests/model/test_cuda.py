@@ -30,7 +30,7 @@ from model.encoder.bert import Dense
 from model.encoder.dropout import Dropout, seed_dropout
 from model.launch.distributed import ProcessGroup, choose_precision
 from model.launch.stopping import StopRequest
-from model.optim.optimizer import build_optimizer
+from model.optim import build_optimizer
 from model.pretraining.loop import PretrainingModule, train
 from model.training.loop import _wrap, compile_blocks
 from schemas.errors import TrainingError

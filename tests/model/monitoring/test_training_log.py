@@ -13,10 +13,8 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from model.monitoring.formatting import format_rounded_duration
-from model.monitoring.plots import plot_curves
 from model.monitoring.reporter import TrainingProgress
 from model.monitoring.training_log import (
-    Curves,
     CurveWriter,
     EvaluationRecord,
     StepRecord,
@@ -176,41 +174,6 @@ def test_tensorboard_reads_every_value(tmp_path: Path) -> None:
     assert [value for _, value in found] == pytest.approx(expected, rel=1e-6)
     assert scalars(tmp_path, "held-out/mlm_loss") == [(50, 2.5), (100, 2.5)]
     assert scalars(tmp_path, "speed/tokens_per_second")[0] == (10, 41_234.5)
-
-
-# Plot
-
-
-def record_of(steps: int) -> Curves:
-    numbers = range(10, 10 * steps + 1, 10)
-    return Curves(
-        tuple(step_record(step) for step in numbers),
-        tuple(evaluation_record(step) for step in numbers if step % 100 == 0),
-        tuple(throughput_record(step) for step in numbers),
-    )
-
-
-def png_size(path: Path) -> tuple[int, int]:
-    head = path.read_bytes()[:24]
-    assert head.startswith(b"\x89PNG\r\n\x1a\n")
-    width, height = struct.unpack(">II", head[16:24])
-    return width, height
-
-
-def test_plot_of_a_phase_is_reproducible(tmp_path: Path) -> None:
-    for name in ("a.png", "b.png"):
-        plot_curves("phase-1", record_of(90), tmp_path / name)
-    assert png_size(tmp_path / "a.png") == (1320, 1284)
-    assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
-
-
-def test_plot_omits_panels_without_values(tmp_path: Path) -> None:
-    odd = step_record(10, nsp=False)._replace(loss=math.nan, gradient_norm=math.inf)
-    curves = Curves((odd, step_record(20, nsp=False)), (), (throughput_record(10, mfu=None),))
-    plot_curves("few", curves, tmp_path / "few.png")
-    assert png_size(tmp_path / "few.png") == (1320, 984)  # five diagrams in three rows
-    with pytest.raises(TrainingError):
-        plot_curves("empty", Curves((), (), ()), tmp_path / "empty.png")
 
 
 # Console

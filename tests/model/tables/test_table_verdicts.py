@@ -10,7 +10,7 @@ from support.sweep_builder import source, steps_sweep, sweep_of
 
 from flows.report.results import show_results
 from model.tables.document import Tables
-from model.tables.pictures import spread
+from model.tables.figures import spread
 
 GOOD, POOR = [0.99, 1.0, 1.0], [0.42, 0.44, 0.43]
 GENERATED = {"data": "generated sample"}

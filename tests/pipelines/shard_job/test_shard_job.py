@@ -6,7 +6,6 @@ import contextlib
 import errno
 import resource
 import tracemalloc
-from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,12 +21,9 @@ from pipelines.counters import Counters
 from pipelines.documents.build_shard import BuildDocumentShard
 from pipelines.documents.job import build_documents
 from pipelines.documents.plan import DocumentItem
-from pipelines.instances.build_shard import BuildInstanceShard
-from pipelines.instances.plan import colocation_key, plan
 from pipelines.io.files import FileWriter
 from pipelines.io.shards import ShardWriter
 from pipelines.io.splits import SourceFile, Split
-from pipelines.io.stage_inputs import InputFile
 from pipelines.runners.direct import LocalRunner
 from pipelines.runners.job_context import ErrorFiles
 from pipelines.runners.registry import RUNNERS, get_runner
@@ -37,7 +33,6 @@ from pipelines.shard_job.job import JobResult, run_shard_job
 from pipelines.shard_job.pipeline import shard_pipeline
 from pipelines.shard_job.work import (
     ResultList,
-    SharedInput,
     WorkResult,
     read_plan,
     written_plan,
@@ -46,12 +41,11 @@ from schemas.corpus_configs import (
     AnySource,
     BooksSource,
     DocumentsConfig,
-    InstancesConfig,
     WikipediaSource,
 )
 from schemas.errors import ConfigError, CorruptInputError, RunnerError
 from schemas.execution_configs import ExecutionConfig
-from schemas.manifest import FileEntry, StageInput, StageOutput
+from schemas.manifest import FileEntry, StageOutput
 
 
 class _Item(NamedTuple):
@@ -68,8 +62,10 @@ def _result(number: int, *, names: int = 0) -> WorkResult:
         sha256="ab" * 32,
     )
     counters = {f"things-dropped-for-reason-{n}@source": number + n for n in range(40)}
-    details = [{f"template-unknown:name of template {n}": n for n in range(names)}]
-    return WorkResult(number, [entry], Counters(counters), details=details, reused=number % 3 == 0)
+    statistics = {f"template-unknown:name of template {n}": n for n in range(names)}
+    return WorkResult(
+        number, [entry], Counters(counters), statistics=statistics, reused=number % 3 == 0
+    )
 
 
 class _Work:
@@ -139,7 +135,7 @@ def test_launching_process_holds_results_as_texts(tmp_path: Path) -> None:
     tracemalloc.start()
     try:
         results = ResultList(f"{tmp_path}/.results-1")
-        total = sum(len(result.details[0]) for result in results)
+        total = sum(len(result.statistics) for result in results)
         held, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -247,21 +243,20 @@ def test_dump_in_another_language_than_the_recipe_says_is_noted(tmp_path: Path) 
 # Plans
 
 
-def _graph_size(work: Any, *, shared: SharedInput | None = None) -> int:
+def _graph_size(work: Any) -> int:
     """Return the size of a job's graph as an engine gets it, in bytes."""
     urls = {name: f"memory://bucket/{name}" for name in ("work", "groups", "progress")}
     pipeline = beam.Pipeline("FnApiRunner")
-    with shared.written("memory://bucket/input") if shared else contextlib.nullcontext():
-        shard_pipeline(
-            "job",
-            "memory://bucket/plan",
-            item_type=DocumentItem,
-            work=work,
-            errors=ErrorFiles("s3://b/e"),
-            grouping=None,
-            urls=urls,
-        )(pipeline)
-        return len(pipeline.to_runner_api().SerializeToString())
+    shard_pipeline(
+        "job",
+        "memory://bucket/plan",
+        item_type=DocumentItem,
+        work=work,
+        errors=ErrorFiles("s3://b/e"),
+        grouping=None,
+        urls=urls,
+    )(pipeline)
+    return len(pipeline.to_runner_api().SerializeToString())
 
 
 def _split(number: int) -> Split:
@@ -283,31 +278,6 @@ def test_plan_of_many_items_is_a_file_and_not_in_the_graph(tmp_path: Path) -> No
     assert list(tmp_path.iterdir()) == []
 
 
-def _token_shards(count: int, folder: Path) -> StageInput:
-    files = tuple(
-        FileEntry(
-            path=f"part-{number:05d}.arrow", stored_name=f"part-{number:05d}-0123456789ab.arrow",
-            size_bytes=10 << 20, sha256=f"{number * 7919:064x}", rows=2000,
-        )
-        for number in range(count)
-    )  # fmt: skip
-    return StageInput(name="tokens", artifact_id="0" * 16, data=str(folder), files=files)
-
-
-def test_names_of_token_shards_are_not_in_the_graph(tmp_path: Path) -> None:
-    config = InstancesConfig(dupe_factor=5)
-    sizes = []
-    for count in (20, 4000):
-        tokens = _token_shards(count, tmp_path)
-        shared = SharedInput(tokens)
-        vocab = InputFile("v", "vocab.txt", "vocabulary", 1, "0" * 64)
-        work = BuildInstanceShard(config, shared, vocab, 1000, "s3://bucket/out")
-        sizes.append(_graph_size(work, shared=shared))
-    assert max(sizes) < 200_000
-    # Random names of steps compress differently; a name of each shard would take 40 kB and more.
-    assert abs(sizes[0] - sizes[1]) < 1_000
-
-
 class _Elsewhere(LocalRunner):
     """Runner like an engine, which gets several elements, in this process."""
 
@@ -324,7 +294,7 @@ class _Listing(_Work):
     def process(self, item: _Item) -> WorkResult:
         super().process(item)
         names = sorted(path.name.partition("-")[0] for path in Path(self._output).iterdir())
-        return WorkResult(item.number, details=names)
+        return WorkResult(item.number, statistics=names)
 
 
 @pytest.mark.parametrize("error", [None, ConfigError("no")])
@@ -336,7 +306,7 @@ def test_each_item_is_processed_once_and_the_plan_is_hidden_and_deleted(
     with pytest.raises(ConfigError) if error else contextlib.nullcontext():
         job = _run(work, tmp_path, items=50, runner="elsewhere")
         assert [report.index for report in job.reports] == list(range(50))
-        assert [report.details for report in job.reports] == [[".plan"]] * 50
+        assert [report.statistics for report in job.reports] == [[".plan"]] * 50
     assert list(tmp_path.iterdir()) == []
 
 
@@ -347,20 +317,6 @@ def test_plan_of_interrupted_launcher_is_deleted(tmp_path: Path) -> None:
     ):
         raise KeyboardInterrupt
     assert list(tmp_path.iterdir()) == []
-
-
-def test_one_worker_gets_the_held_out_items_if_it_can_keep_their_documents(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = InstancesConfig(dupe_factor=3, negative_pool_bytes=1 << 10)
-    items = plan(config, _token_shards(700, tmp_path))
-
-    def group_sizes() -> Counter[int]:
-        return Counter(Counter(map(colocation_key(items), items)).values())
-
-    assert group_sizes() == {1: 2100, 700: 1}
-    monkeypatch.setattr("pipelines.instances.plan.REMEMBERED_BYTES", 1 << 20)
-    assert group_sizes() == {1: 2800}
 
 
 # Full disks
@@ -379,7 +335,7 @@ def _write_shard(folder: str, rows: int, metadata: int) -> None:
 
 def _write_record(folder: str) -> None:
     cache = ItemCache(f"{folder}/pieces/stage/digest", f"{folder}/out")
-    record = cache.new_record(WorkResult(0, details=["x" * (1 << 16)]))
+    record = cache.new_record(WorkResult(0, statistics="x" * (1 << 16)))
     cache.write("a" * 64, record, [])
 
 

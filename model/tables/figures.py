@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from model.tables.filled_tables import FilledTable, OurRow
-from model.tables.paper_results import PERPLEXITY
+from model.tables.paper import PERPLEXITY, STEPS_FIGURE
 
 PAPER_MODEL = "BERT_BASE"
 """Model of the paper that charts show."""
@@ -14,7 +14,7 @@ PAPER_MODEL = "BERT_BASE"
 _MIN_SPAN = 10.0
 """Length of the shortest axis of scores, in points: small differences must not look large."""
 
-_STEPS, _SIZES = "figure-5", "table-6"
+_SIZES = "table-6"
 
 
 class ChartPoint(NamedTuple):
@@ -51,7 +51,7 @@ class Chart(NamedTuple):
 def chart_of(table: FilledTable) -> Chart | None:
     """Return the chart of Figure 5 or Table 6 with our rows; None for other tables."""
     variants = list(dict.fromkeys(row.variant for row in table.rows))
-    with_steps = table.key == _STEPS and all(name.isdecimal() for name in variants)
+    with_steps = table.key == STEPS_FIGURE.key and all(name.isdecimal() for name in variants)
     if not variants or not (with_steps or table.key == _SIZES):
         return None
     places = {name: float(name) if with_steps else float(n) for n, name in enumerate(variants)}

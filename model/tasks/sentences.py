@@ -22,8 +22,8 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from model.tasks.files import is_text, shown
-from model.tasks.input_tables import Table, open_table
+from model.tasks.files import is_text, open_data, shown
+from model.tasks.tables import Table, read_table
 from model.tasks.task import (
     BadRow,
     FileLayout,
@@ -32,8 +32,6 @@ from model.tasks.task import (
     Task,
     convert_row,
     is_answered,
-    other_split,
-    split_of,
 )
 
 UNKNOWN = -1
@@ -81,23 +79,18 @@ def read_text_rows(
         TaskDataError: The file is empty, or lacks columns of the task.
         InputError: The file is missing or damaged.
     """
-    table = open_table(task, split, url)
     field = "score" if task.type == "regression" else "label"
-    names = table.names_of(field, task.layout)
+    with open_data(url) as data:
+        table = read_table(data, task, split)
+        names = table.names_of(field, task.layout)
 
-    def convert(row: Row) -> Row:
-        if check is not None:
-            check(row)
-        return _example(row, table, names, task=task, split=split)
+        def convert(row: Row) -> Row:
+            if check is not None:
+                check(row)
+            return _example(row, table, names, task=task, split=split)
 
-    for row in table.rows():
-        example = convert_row(row, convert)
-        if split in task.layout.shares and isinstance(example, Row):
-            texts = [example.values["text_a"], example.values["text_b"] or ""]
-            belongs = split_of("\n".join(texts), task)
-            if belongs != split:
-                example = other_split(row.position, belongs)
-        yield example
+        for row in table.rows:
+            yield convert_row(row, convert)
 
 
 def _example(row: Row, table: Table, label_names: Sequence[str], *, task: Task, split: str) -> Row:
