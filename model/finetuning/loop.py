@@ -80,7 +80,6 @@ def train_trial(job: TrialJob, *, stop: StopRequest) -> dict[str, Any]:
                     device=device,
                     done=training.progress,
                     stop=stop,
-                    logger=training.logger,
                 )
             except TrainingError:
                 if stop.reason:

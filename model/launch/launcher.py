@@ -33,7 +33,7 @@ from pydantic import BaseModel
 
 from pipelines.io.file_systems import file_system, protocols_of
 from pipelines.io.user_cache import cache_folder
-from pipelines.terminal import BARS_VARIABLE, copy_lines
+from pipelines.terminal import copy_lines
 from schemas.error_serialization import deserialize_error
 from schemas.errors import ConfigError, RunnerError, TrainingError
 
@@ -430,12 +430,11 @@ def start_module(
 ) -> subprocess.Popen[bytes]:
     """Run a module. `added` are environment variables, unless the user has set them."""
     lines, stderr = os.pipe() if sys.stderr.isatty() else (None, None)
-    bars = {} if lines is None else {BARS_VARIABLE: "1"}
     # In a new session Ctrl-C reaches only this process, which sends one signal. After a second
     # signal torchrun would exit before its workers have written their errors.
     process = subprocess.Popen(  # noqa: S603 - module of this package, no shell
         [sys.executable, "-m", *module],
-        env={**added, **child_environment(), **bars},
+        env={**added, **child_environment()},
         stdin=subprocess.DEVNULL,
         stderr=stderr,
         pass_fds=pass_fds,
