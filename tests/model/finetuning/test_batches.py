@@ -19,7 +19,14 @@ from model.launch.launcher import WORKER_VARIABLE
 from model.task_types.features import IGNORED, Features
 
 PAD = 0
-WAITS = ("_local_scalar_dense", "nonzero", "masked_select", "unique", "masked_scatter")
+WAITS = (
+    "_local_scalar_dense",
+    "nonzero",
+    "masked_select",
+    "unique",
+    "masked_scatter",
+    "index.Tensor",
+)
 
 
 def steps_of(features: Features, order: np.ndarray, **changes: object) -> list[TaskStep]:
