@@ -40,7 +40,7 @@ class Refusal:
         } - sys.stdlib_module_names
 
     def find_spec(self, name, path=None, target=None):
-        """Let torch look for packages that it does not import."""
+        # Others may look for a package, as torch does, but not import it.
         if name.partition(".")[0] in self.names:
             return spec_from_loader(name, self)
 
