@@ -25,7 +25,7 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
-from model.launch.folder_lock import LOCK_FILE, folder_lock
+from model.training.folder_lock import LOCK_FILE, folder_lock
 from pipelines.io.file_systems import file_system, protocols_of
 from pipelines.io.local_files import fsync_dir, write_atomic
 from schemas.errors import CheckpointError

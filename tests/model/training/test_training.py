@@ -39,10 +39,6 @@ from flows.store.activity import ActiveRun
 from flows.store.artifacts import ArtifactStore
 from flows.store.leases import Lease, acquire_or_holder
 from model.encoder.hf_weights import save_model
-from model.launch.distributed import ProcessGroup
-from model.launch.launcher import call_group
-from model.launch.stopping import StopRequest
-from model.launch.worker import write_failure
 from model.pretraining.job import TrainingJob
 from model.pretraining.loop import PretrainingModule, train
 from model.pretraining.results import read_finished
@@ -53,7 +49,11 @@ from model.training.checkpoints import (
     Checkpoints,
     LoadedCheckpoint,
 )
+from model.training.distributed import ProcessGroup
 from model.training.loop import Stopwatch, Trainer
+from model.training.stopping import StopRequest
+from model.training.worker_process import write_failure
+from model.training.workers import call_group
 from pipelines.wordpiece.vocab_files import PAD, VOCAB_FILE
 from schemas.errors import (
     CheckpointError,
