@@ -22,14 +22,14 @@ from model.finetuning.phases import Phase, TrialState, phases_of, steps_of
 from model.finetuning.prediction import PredictionOptions, compute_outputs
 from model.finetuning.results import write_results
 from model.finetuning.setup import DEV, Split, TrialSetup, open_trial
-from model.launch.distributed import ProcessGroup, choose_precision, choose_worker_device
-from model.launch.stopping import StopRequest
-from model.monitoring.reporter import TrialLogger
 from model.optim import Optimizer, build_optimizer, learning_rate
 from model.training.checkpoints import Checkpoints
+from model.training.distributed import ProcessGroup, choose_precision, choose_worker_device
 from model.training.health import PAGE
+from model.training.log import TrialLogger
 from model.training.loop import StepMetrics, Trainer, TrainingModule, resume_from_checkpoint
 from model.training.progress import PROGRESS_FILE
+from model.training.stopping import StopRequest
 from pipelines.arrays import Float32s
 from pipelines.seeds import key_for
 from schemas.errors import TrainingError

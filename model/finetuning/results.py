@@ -15,8 +15,6 @@ from model.finetuning.phases import TrialState, phases_of
 from model.finetuning.prediction import PredictionOptions, predict
 from model.finetuning.saved_models import save_task_model
 from model.finetuning.setup import DEV, TrialSetup
-from model.launch.distributed import choose_precision, device_name
-from model.launch.stopping import StopRequest
 from model.task_results import Cut, FinetunedModel, GridCell, TrainedAmount, TrialResult
 from model.task_types.by_name import TASK_TYPES
 from model.task_types.prediction_files import predictions_file, to_lines
@@ -25,8 +23,10 @@ from model.task_types.squad_metrics import best_threshold
 from model.task_types.task_type import Prediction
 from model.tasks.reduced_data import examples_cut
 from model.training.artifact_files import to_json
+from model.training.distributed import choose_precision, device_name
 from model.training.health import TrainingWarning, check_answers, warnings_json
 from model.training.progress import PROGRESS_FILE
+from model.training.stopping import StopRequest
 from pipelines.wordpiece.tokenizer import tokenizer_config_json, tokenizer_json
 from pipelines.wordpiece.vocab_files import (
     TOKENIZER_CONFIG_FILE,

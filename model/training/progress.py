@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from model.monitoring.formatting import format_rounded_duration
+from model.formatting import format_rounded_duration
 from model.training.amounts import Amounts, budget_unit
 from pipelines.progress import Listeners, ProgressUpdate
 from pipelines.terminal import TerminalBar

@@ -22,14 +22,14 @@ from flows.bert import recipe_steps
 from model import pretrain as stage
 from model.encoder.heads import BertForPretraining
 from model.finetuning.setup import open_trial
-from model.launch.distributed import ProcessGroup
-from model.launch.stopping import StopRequest
 from model.pretraining.evaluation import HeldOutEvaluator
 from model.pretraining.job import TrainingJob
 from model.pretraining.loop import PretrainingModule, train
 from model.pretraining.setup import PretrainingSetup
 from model.training.artifact_files import at_snapshot, snapshot_folder, without_snapshots
 from model.training.checkpoints import Checkpoints
+from model.training.distributed import ProcessGroup
+from model.training.stopping import StopRequest
 from schemas.errors import CheckpointError, ConfigError
 from schemas.manifest import StageOutput
 from schemas.model_configs import PretrainConfig

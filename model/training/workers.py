@@ -2,11 +2,11 @@
 
 * A worker executes calls of a function of `model` with a pydantic model as its argument. It is
   reused, because loading torch takes as long as a short trial. Concurrent calls have a worker each.
-* A job with one or several ranks, on one machine or several (`model.launch.machines`), reads its
+* A job with one or several ranks, on one machine or several (`model.training.machines`), reads its
   argument from a file. It writes an error to another file.
 
-`model.launch.worker` is the other side of both. Signals and torch's settings stay in the worker
-process, and a crash does not end the run. A worker ends with its launcher.
+`model.training.worker_process` is the other side of both. Signals and torch's settings stay in the
+worker process, and a crash does not end the run. A worker ends with its launcher.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ class Worker:
             self._connection, theirs = multiprocessing.Pipe()
             with theirs:
                 self._process = start_module(
-                    ["model.launch.worker", str(theirs.fileno()), str(IDLE_SECONDS)],
+                    ["model.training.worker_process", str(theirs.fileno()), str(IDLE_SECONDS)],
                     pass_fds=[theirs.fileno()],
                     added={WORKER_VARIABLE: str(self._number)},
                 )
@@ -288,7 +288,7 @@ def run_job(module: str, job: BaseModel, *, name: str, folder: Path) -> None:
     """Run a module on a job in other processes and wait for their end.
 
     Args:
-        module: Program that gets the job file; see `model.launch.worker.run_job_file`.
+        module: Program that gets the job file; see `model.training.worker_process.run_job_file`.
         job: Job; written to the folder.
         name: Name of the job in messages.
         folder: Local folder for the job file and the error file.

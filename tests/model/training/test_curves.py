@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from model.monitoring.formatting import format_rounded_duration
-from model.monitoring.training_log import (
+from model.formatting import format_rounded_duration
+from model.training.curves import (
     CurveWriter,
     EvaluationRecord,
     StepRecord,

@@ -8,18 +8,18 @@ from typing import Any
 
 import torch
 
-from model.launch.distributed import ProcessGroup
-from model.monitoring.formatting import format_percent
-from model.monitoring.throughput import ThroughputMeter, Work, peak_flops
-from model.monitoring.training_log import (
+from model.formatting import format_percent
+from model.training.amounts import Amounts
+from model.training.curves import (
     CurveWriter,
     EvaluationRecord,
     JsonLines,
     StepRecord,
     ThroughputRecord,
 )
-from model.training.amounts import Amounts
+from model.training.distributed import ProcessGroup
 from model.training.progress import PROGRESS_FILE, TrainingProgress
+from model.training.throughput import ThroughputMeter, Work, peak_flops
 from schemas.model_configs import BudgetConfig, PretrainConfig
 
 _LOGGER = logging.getLogger(__name__)
