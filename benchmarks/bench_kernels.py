@@ -20,18 +20,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from benchmarks.bench_pretraining import VOCAB, packing_lengths
+from benchmarks.bench_pretraining import packing_lengths
 from benchmarks.timing import cpu_seconds, parser_for, ratio, take_turns
 from model.encoder.attention import SelfAttention
 from model.encoder.attention_layout import attention_layout
 from model.encoder.dropout import Dropout
-from model.encoder.heads import BertForPretraining
-from model.encoder.losses import tied_decoder_loss
-from model.optim.optimizer import build_optimizer
-from schemas.model_configs import ModelConfig, OptimizerConfig
+from schemas.model_configs import ModelConfig
 
 TOKENS = 4_096
-PREDICTIONS = 614
 RATE = 0.1
 CPU = torch.device("cpu")
 Step = Callable[[], object]
@@ -115,54 +111,9 @@ def dropout() -> Sides:
         )
 
 
-def decoder() -> Sides:
-    """`tied_decoder_loss` against linear and cross_entropy."""
-    for preset in ("mini", "base"):
-        hidden = config_of(preset).hidden_size
-        x = torch.randn(PREDICTIONS, hidden, requires_grad=True)
-        weight = torch.randn(VOCAB, hidden).mul_(0.02).requires_grad_()
-        bias = torch.zeros(VOCAB, requires_grad=True)
-        labels = torch.randint(VOCAB, (PREDICTIONS,))
-
-        def ours(x: Tensor = x, w: Tensor = weight, b: Tensor = bias, y: Tensor = labels) -> Tensor:
-            return tied_decoder_loss(x, w, bias=b, labels=y, scale=1.0 / PREDICTIONS).loss
-
-        def plain(
-            x: Tensor = x, w: Tensor = weight, b: Tensor = bias, y: Tensor = labels
-        ) -> Tensor:
-            logits = functional.linear(x, w, b)
-            (logits.detach().argmax(1) == y).sum()  # accuracy, which ours counts as well
-            return functional.cross_entropy(logits, y)
-
-        yield preset, partial(backward, ours), partial(backward, plain)
-
-
-def adam() -> Sides:
-    """Clipping and `Adam` against clip_grad_norm_ and AdamW(fused=True)."""
-    for preset in ("mini", "base"):
-        model = BertForPretraining(config_of(preset), vocab_size=VOCAB)
-        parameters = list(model.parameters())
-        for parameter in parameters:
-            parameter.grad = torch.full_like(parameter, 1e-6)
-        ours = build_optimizer(
-            model.named_parameters(), OptimizerConfig(name="adamw", max_grad_norm=1.0)
-        )
-        theirs = torch.optim.AdamW(parameters, lr=0.0, fused=True)
-
-        def plain(
-            optimizer: torch.optim.AdamW = theirs, parameters: list[nn.Parameter] = parameters
-        ) -> None:
-            nn.utils.clip_grad_norm_(parameters, 1.0)
-            optimizer.step()
-
-        yield preset, partial(ours.step, learning_rate=0.0), plain
-
-
 PARTS: dict[str, Callable[[], Sides]] = {
     "attention": attention,
     "dropout": dropout,
-    "decoder": decoder,
-    "adam": adam,
 }
 
 

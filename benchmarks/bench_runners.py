@@ -5,8 +5,8 @@
     python -m benchmarks.bench_runners local flink=localhost:8081 spark=spark://localhost:7077 \\
         --dumps 'dumps/*.bz2'
 
-Flink and Spark need Java and Beam's job server (`$BERTLOOM_JOB_SERVERS`; a job server in parts also
-`$SPARK_HOME`); `portable` is Beam's own job service with a pool of our workers, both started here.
+Flink and Spark need Java and Beam's job server (`$BERTLOOM_JOB_SERVERS`); `portable` is Beam's own
+job service with a pool of our workers, both started here.
 Each runner builds the corpus (documents, vocabulary, tokens, instances: four jobs) three times:
 from a tiny text, at 1x and at 4x of the sample world, or from a quarter and all of the given dumps.
 The tiny text shows the overhead of the jobs, measured on its second run, when the engine is warm.

@@ -173,8 +173,6 @@ def trials(entry: FinetuneConfig) -> dict[str, TrialConfig]:
     """Return the trials of a grid by name, in the order of the recipe, restarts last."""
     common = {name: getattr(entry, name) for name in TaskTrainingConfig.model_fields}
     axes = (entry.batch_size, entry.learning_rate, entry.num_epochs, range(entry.restarts))
-    if entry.method == "majority":  # it trains nothing: one trial
-        axes = (entry.batch_size[:1], entry.learning_rate[:1], entry.num_epochs[:1], range(1))
     points = (dict(zip(AXES, point, strict=True)) for point in itertools.product(*axes))
     configs = [TrialConfig(**common, **point) for point in points]
     return {trial_name(config): config for config in configs}
@@ -216,7 +214,7 @@ def _add_scores(
         num_threads=first.num_threads,
     )
     trial_steps = {
-        f"{member}.{trial}" if len(members) > 1 else trial: graph.get(
+        trial if members == [name] else f"{member}.{trial}": graph.get(
             "finetune", f"{member}.{trial}"
         )
         for member in members
@@ -236,4 +234,4 @@ def _start(entry: FinetuneConfig) -> str:
         return entry.init_from_phase + (
             f" at step {entry.init_from_step}" if entry.init_from_step else ""
         )
-    return "scratch" if entry.model is not None else entry.method
+    return "scratch"

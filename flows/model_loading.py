@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,8 +15,9 @@ from flows.store.artifact import StoredArtifact
 from flows.store.artifact_paths import artifact_of_path
 from flows.store.runs import read_run, run_ids
 from model.encoder.hf_config import download_advice
-from model.launch.core_share import limit_thread_spinning
+from model.task_results import read_evaluation
 from model.training.artifact_files import OPTIMIZER_FILE, STATE_FILE
+from model.training.workers import library_settings
 from pipelines.io.file_systems import file_system
 from schemas.errors import ArtifactNotFoundError, ConfigError
 from schemas.manifest import Manifest
@@ -62,13 +64,13 @@ def open_predictors(name: str, *, store: str | None) -> list[Predictor]:
         ConfigError: There is no such model.
         CheckpointError: bertloom did not fine-tune the model.
     """
-    limit_thread_spinning()
-    from model.finetuning.prediction import Predictor  # loads torch, after its threads are limited
+    os.environ.update(library_settings())
+    from model.finetuning.prediction import Predictor  # lazy: torch reads these settings
 
     if not ((Path(name) / "config.json").is_file() or "://" in name):
         artifact = _find_artifact(name, store)
         if artifact.manifest.stage == "evaluate":
-            threshold = float(artifact.manifest.statistics["threshold"])
+            threshold = read_evaluation(artifact.manifest).threshold
             predictors = [Predictor.open(folder) for folder in _member_folders(artifact)]
             return [dataclasses.replace(item, threshold=threshold) for item in predictors]
     return [Predictor.open(checkpoint_folder(name, store=store))]
@@ -85,8 +87,8 @@ def open_filler(name: str, *, store: str | None) -> MaskFiller:
         ConfigError: There is no such model.
         CheckpointError: The model has no masked LM head.
     """
-    limit_thread_spinning()
-    from model.filling import MaskFiller  # loads torch, after its threads are limited
+    os.environ.update(library_settings())
+    from model.filling import MaskFiller  # lazy: torch reads these settings
 
     return MaskFiller.open(checkpoint_folder(name or _newest_pretrained(store), store=store))
 
@@ -118,14 +120,7 @@ def _newest_pretrained(store: str | None) -> str:
 def _member_folders(evaluation: StoredArtifact) -> list[str]:
     """Return the folders of the models that an evaluation chose."""
     trials = evaluation.upstream()
-    members = [trials[name] for name in evaluation.manifest.statistics["members"]]
-    for member in members:
-        statistics = member.manifest.statistics
-        if statistics.get("method") == "majority":
-            raise ConfigError(
-                f"{evaluation}: expected a model, got {member}, a majority-class baseline that "
-                f"always predicts {statistics.get('majority')}"
-            )
+    members = [trials[name] for name in read_evaluation(evaluation.manifest).members]
     return [member.folder(exclude=_TRAINING_FILES) for member in members]
 
 

@@ -19,13 +19,14 @@ from typing import TYPE_CHECKING, Any
 
 from model.finetuning.comparison import Comparison, Trial, compare, read_trials
 from model.finetuning.jobs import EvaluationJob
-from model.launch.launcher import call_in_worker
-from model.task_types.prediction_files import check_ids, predictions_file, to_lines
+from model.task_results import EvaluationResult, join_cuts
+from model.task_types.prediction_files import check_ids, predictions_file
 from model.tasks import Task, find_task
 from model.tasks.examples import read_examples, splits_of
-from model.tasks.reduced_data import examples_cut, joined
+from model.tasks.reduced_data import examples_cut
 from model.training.artifact_files import to_json, write_folder
-from model.training.health import summarize_restarts, warnings_json
+from model.training.health import read_warnings, summarize_restarts, warnings_json
+from model.training.workers import call_in_worker
 from pipelines.io.stage_inputs import check_files, input_file
 from pipelines.progress import current_step_name
 from schemas.execution_configs import ExecutionConfig
@@ -90,43 +91,40 @@ def evaluate(
         Path(folder, _METRICS_FILE).write_bytes(to_json(known))
         files = write_folder(Path(folder), output=output)
         baseline = work.score_majority(known)
+        majority_label = str(work.majority_answer.get("label", ""))
         row_terms = work.write_row_terms(compared.restarts, output=output)
     rows: Mapping[str, int] = examples.statistics["splits"]
-    trained = [trial.cut for trial in (*compared.restarts, *chosen)]
-    warnings = summarize_restarts([trial.warnings for trial in compared.restarts])
+    trained = [trial.result.cut for trial in (*compared.restarts, *chosen)]
+    warnings = [read_warnings(trial.artifact.statistics) for trial in compared.restarts]
+    best, data = chosen[0].result, {"data": examples.statistics.get("data", "")}
+    result = EvaluationResult(
+        task=task.name,
+        kind=task.type,
+        entry=config.entry,
+        metric=task.metrics[0],
+        ensemble=len(chosen),
+        members=tuple(trial.name for trial in chosen),
+        method=best.method,
+        model=best.model.model_copy(
+            update={"start": config.start, **(data if data["data"] else {})}
+        ),
+        metrics=known,
+        baseline=baseline,
+        majority_label=majority_label,
+        cut=join_cuts([examples_cut(examples.statistics), *trained]),
+        threshold=threshold,
+        warnings=tuple(warnings_json(summarize_restarts(warnings))),
+        trials=compared.scored_trials(restarts),
+        points=compared.points,
+        best=compared.best[0].name,
+        best_point=compared.best_point,
+    )
     return StageOutput(
         files=tuple(sorted((*files, row_terms), key=lambda entry: entry.path)),
         counters={f"predictions-{split}": rows[split] for split in splits},
-        statistics={
-            **_statistics(
-                config, task, chosen=chosen, data=str(examples.statistics.get("data", ""))
-            ),
-            "metrics": known,
-            "baseline": baseline,
-            "cut": joined([examples_cut(examples.statistics), *trained]),
-            "threshold": threshold,
-            "warnings": warnings_json(warnings),
-            **compared.statistics(restarts),
-        },
+        statistics=result.to_statistics(),
         notes=_notes(config, task, chosen=chosen),
     )
-
-
-def _statistics(
-    config: EvaluateConfig, task: Task, *, chosen: list[Trial], data: str
-) -> dict[str, Any]:
-    best = chosen[0]
-    on = {"data": data} if data else {}
-    return {
-        "task": task.name,
-        "kind": task.type,
-        "entry": config.entry,
-        "metric": task.metrics[0],
-        "ensemble": len(chosen),
-        "members": [trial.name for trial in chosen],
-        "method": best.method,
-        "model": {"start": config.start, **best.model, "method": best.method, **on},
-    }
 
 
 def _different(trials: list[Trial]) -> list[Trial]:
@@ -134,7 +132,7 @@ def _different(trials: list[Trial]) -> list[Trial]:
     twice in an ensemble."""
     found: dict[str, Trial] = {}
     for trial in trials:
-        found.setdefault(content_digest(trial.given.files), trial)
+        found.setdefault(content_digest(trial.artifact.files), trial)
     return list(found.values())
 
 
@@ -160,25 +158,19 @@ class _Work:
     def predict(self, trials: list[Trial], splits: Sequence[str]) -> float:
         """Write the predictions of a model or an ensemble on each split; return their threshold."""
         best = trials[0]
-        if best.method == "majority":
-            for split in splits:
-                table = read_examples(self.examples, split)
-                found = self.task_type.majority_predictions(table, best.majority)
-                Path(self.folder, predictions_file(split)).write_bytes(to_lines(found))
-            return 0.0
         if len(trials) == 1 and "dev" in splits:
             # The trial already has predictions on dev.
             path = predictions_file("dev")
-            Path(self.folder, path).write_bytes(input_file(best.given, path).read())
+            Path(self.folder, path).write_bytes(input_file(best.artifact, path).read())
             splits = [split for split in splits if split != "dev"]
         if not splits:
-            return best.threshold
+            return best.result.threshold
         for trial in trials:
-            check_files(trial.given)  # models are read by the URLs of their folders
+            check_files(trial.artifact)  # models are read by the URLs of their folders
         job = EvaluationJob(
             name=current_step_name(f"evaluate {self.config.entry}"),
             examples=self.examples,
-            members=tuple(trial.given for trial in trials),
+            members=tuple(trial.artifact for trial in trials),
             splits=tuple(splits),
             folder=self.folder,
             per_device_max_tokens=self.config.per_device_max_tokens,
@@ -234,7 +226,7 @@ class _Work:
     def _row_terms(self, restarts: Sequence[Trial]) -> Iterator[tuple[str, dict[str, RowTerms]]]:
         dev = read_examples(self.examples, "dev")
         for trial in restarts:
-            file = input_file(trial.given, predictions_file("dev"))
+            file = input_file(trial.artifact, predictions_file("dev"))
             predictions = [json.loads(line) for line in file.read().splitlines()]
             check_ids(predictions, dev, where=file.url)
             yield trial.name, self.task_type.row_terms(dev, predictions, task=self.task)
@@ -262,7 +254,8 @@ def _notes(config: EvaluateConfig, task: Task, *, chosen: list[Trial]) -> tuple[
     notes = []
     if len(chosen) < config.ensemble_size:
         notes.append(f"requested an ensemble of {config.ensemble_size}, only {len(chosen)} exist")
-    if chosen[0].cased is not None and task.is_cased not in (None, chosen[0].cased):
-        used, own = ("cased", "uncased") if chosen[0].cased else ("uncased", "cased")
+    is_cased = not chosen[0].result.lowercase
+    if task.is_cased not in (None, is_cased):
+        used, own = ("cased", "uncased") if is_cased else ("uncased", "cased")
         notes.append(f"the paper's model for {task.title} is {own}, this one {used}")
     return tuple(notes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -11,20 +12,13 @@ from tokenizers import Tokenizer
 
 from model.data.batches import TokenBatch
 from model.encoder.heads import BertForPretraining
-from model.encoder.hf_config import (
-    check_layout,
-    read_config,
-    vocabulary_url,
-)
+from model.encoder.hf_config import check_layout, read_config, vocabulary_url
 from model.encoder.hf_weights import load_pretrained
-from model.launch.distributed import choose_device
-from model.task_types.by_name import TASK_TYPES
+from model.training.distributed import choose_device
 from pipelines.wordpiece.text_rules import complete_rules, read_stated_rules
 from pipelines.wordpiece.tokenizer import tokenizer_json
 from pipelines.wordpiece.vocab_files import CONTINUATION, MASK, read_vocab
 from schemas.errors import CheckpointError, PredictionsError
-
-_FINE_TUNED = tuple(found.architecture for found in TASK_TYPES.values())
 
 
 class Candidate(NamedTuple):
@@ -55,18 +49,15 @@ class FilledText(NamedTuple):
         return {"text": self.text, "filled": self.filled, "masks": masks}
 
 
+@dataclass(frozen=True)
 class MaskFiller:
-    """Pretrained model that fills the masks of texts.
+    """Pretrained model that fills the masks of texts."""
 
-    Args:
-        model: Model with masked LM head, in evaluation mode.
-        tokenizer: Tokenizer that adds `[CLS]` and `[SEP]` and maps "[MASK]" to the special token.
-        mask_id: Id of [MASK].
-    """
+    model: BertForPretraining
+    """Model with masked LM head, in evaluation mode."""
 
-    def __init__(self, model: BertForPretraining, tokenizer: Tokenizer, *, mask_id: int) -> None:
-        self._model, self._tokenizer, self._mask_id = model, tokenizer, mask_id
-        self._device = next(model.parameters()).device
+    tokenizer: Tokenizer
+    """Tokenizer that adds `[CLS]` and `[SEP]` and maps "[MASK]" to the special token."""
 
     @classmethod
     def open(cls, folder: str, *, device: str = "auto") -> Self:
@@ -79,34 +70,21 @@ class MaskFiller:
         """
         check_layout(folder, needs_vocabulary=True)
         described = read_config(folder)
-        named = described.architectures
-        if any(name in _FINE_TUNED for name in named):
-            raise CheckpointError(
-                f"{folder}: was fine-tuned ({', '.join(named)}) and has no masked LM "
-                "head: use the pretrained model here, and `bertloom predict` with this one"
-            )
-        if described.is_decoder:
-            raise CheckpointError(
-                f"{folder}: was trained left to right and does not read the text after a "
-                "mask: expected a model of objective mlm or mlm+nsp"
-            )
+        if described.is_decoder or described.bertloom:
+            raise _no_head(folder, "a left-to-right or a fine-tuned model")
         loaded = load_pretrained(folder, objective="mlm", seed=0)
         if any(name.startswith("mlm_head.") for name in loaded.initialized):
-            raise CheckpointError(
-                f"{folder}: has no masked LM head (cls.predictions), only an encoder: expected a "
-                "pretrained model as `bertloom run` or BertForMaskedLM saves it"
-            )
+            raise _no_head(folder, "an encoder alone")
         vocabulary = vocabulary_url(folder)
         vocab = read_vocab(vocabulary)
         if len(vocab) > loaded.model.vocab_size:
             raise CheckpointError(
-                f"{vocabulary}: has {len(vocab):,} pieces, the model "
-                f"{loaded.model.vocab_size:,}: the files are not of one model"
+                f"{vocabulary}: expected at most {loaded.model.vocab_size:,} pieces, one per "
+                f"embedding of the model, got {len(vocab):,}. Use the model's own vocabulary"
             )
-        model = loaded.model.to(choose_device(device)).eval()
         rules = complete_rules(read_stated_rules(vocabulary), vocab)
         tokenizer = Tokenizer.from_str(tokenizer_json(vocab, **rules))
-        return cls(model, tokenizer, mask_id=vocab.index(MASK))
+        return cls(loaded.model.to(choose_device(device)).eval(), tokenizer)
 
     def fill(self, texts: Sequence[str], *, k: int = 5) -> Iterator[FilledText]:
         """Fill the masks of texts, in order.
@@ -120,61 +98,61 @@ class MaskFiller:
                 outputs are not finite.
         """
         for text in texts:
-            yield self._fill(text, k=k)
+            probabilities = self._mask_probabilities(text)
+            best = torch.topk(probabilities, min(k, probabilities.shape[1]))
+            masks = tuple(
+                tuple(
+                    Candidate(self.tokenizer.id_to_token(token) or str(token), token, share)
+                    for token, share in zip(tokens, shares, strict=True)
+                )
+                for tokens, shares in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+            )
+            yield FilledText(text, masks, _fill_in(text, [first.token for first, *_ in masks]))
 
-    def _fill(self, text: str, *, k: int) -> FilledText:
-        encoded = self._tokenizer.encode(text)
-        positions = [at for at, token in enumerate(encoded.ids) if token == self._mask_id]
+    def _mask_probabilities(self, text: str) -> torch.Tensor:
+        """Return the probability of every piece at each [MASK]: (masks, V), on the CPU."""
+        ids, mask_id = self.tokenizer.encode(text).ids, self.tokenizer.token_to_id(MASK)
+        positions = [at for at, token in enumerate(ids) if token == mask_id]
+        max_tokens = self.model.config.max_position_embeddings
         if not positions:
-            raise PredictionsError(
-                f"{text[:80]!r}: no {MASK} in it: write {MASK} in the place of a word, such "
-                f'as "The house has a {MASK} roof."'
-            )
-        longest = self._model.config.max_position_embeddings
-        if len(encoded.ids) > longest:
-            raise PredictionsError(
-                f"{text[:80]!r}...: {len(encoded.ids):,} tokens with [CLS] and [SEP], and the "
-                f"model has positions for {longest:,}: give less text around the {MASK}"
-            )
-        probabilities = self._probabilities(encoded.ids, positions)
-        if not probabilities.isfinite().all():
-            raise PredictionsError(
-                f"{text[:80]!r}: expected finite outputs, got NaN: the weights are too large, "
-                "because the training diverged or the files are damaged. Use another checkpoint"
-            )
-        best = torch.topk(probabilities, min(k, probabilities.shape[1]))
-        pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
-        masks = tuple(
-            tuple(
-                Candidate(self._tokenizer.id_to_token(token) or str(token), token, share)
-                for token, share in zip(*found, strict=True)
-            )
-            for found in pairs
-        )
-        return FilledText(text, masks, _filled(text, [found[0].token for found in masks]))
+            problem = f"at least one {MASK}, got none. Write {MASK} in place of a word"
+        elif len(ids) > max_tokens:
+            problem = f"at most {max_tokens:,} tokens, got {len(ids):,}. Shorten the text"
+        else:
+            probabilities = self._probabilities(ids, positions)
+            if probabilities.isfinite().all():
+                return probabilities
+            problem = "finite outputs, got NaN: the training diverged. Use another checkpoint"
+        raise PredictionsError(f"{text[:80]!r}: expected {problem}")
 
-    def _probabilities(self, ids: Sequence[int], positions: Sequence[int]) -> torch.Tensor:
-        """Return the probability of every piece at each position: (P, V), on the CPU."""
-        row = torch.tensor(ids, dtype=torch.int64)
+    def _probabilities(self, ids: list[int], positions: list[int]) -> torch.Tensor:
+        row = torch.tensor(ids)
         tokens = TokenBatch(
             input_ids=row,
             segment_ids=torch.zeros_like(row),
             position_ids=torch.arange(len(row)),
             starts=torch.zeros(1, dtype=torch.int64),
-            lengths=np.array([len(row)], np.int64),
+            lengths=np.array([len(ids)], np.int64),
             padded_length=None,
         )
+        device = next(self.model.parameters()).device
         with torch.inference_mode():
-            encoded = self._model.bert(tokens.to(self._device))
-            at = torch.tensor(positions, dtype=torch.int64, device=self._device)
-            logits = self._model.mlm_logits(encoded.sequence, at)  # (P, V)
+            encoded = self.model.bert(tokens.to(device))
+            at = torch.tensor(positions, device=device)
+            logits = self.model.mlm_logits(encoded.sequence, at)
             return torch.softmax(logits.float(), dim=-1).cpu()
 
 
-def _filled(text: str, tokens: Sequence[str]) -> str:
-    parts = text.split(MASK)
-    filled = parts[0]
-    for token, part in zip(tokens, parts[1:], strict=False):
+def _no_head(folder: str, found: str) -> CheckpointError:
+    return CheckpointError(
+        f"{folder}: expected a pretrained model with masked LM head, got {found}. Use the "
+        "pretrained model, or `bertloom predict` with a fine-tuned one"
+    )
+
+
+def _fill_in(text: str, tokens: Sequence[str]) -> str:
+    filled, *parts = text.split(MASK)
+    for token, part in zip(tokens, parts, strict=False):
         # Join pieces inside words to their word.
         joined = filled.rstrip() if token.startswith(CONTINUATION) else filled
         filled = f"{joined}{token.removeprefix(CONTINUATION)}{part}"

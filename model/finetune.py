@@ -2,7 +2,7 @@
 
 The artifact is a fine-tuned model in Hugging Face's layout with its tokenizer, its predictions on
 dev, their scores, and the record of the training. One worker process trains all trials of a run
-(`model.launch.launcher`); this module does not load torch.
+(`model.training.workers`); this module does not load torch.
 """
 
 from __future__ import annotations
@@ -10,45 +10,31 @@ from __future__ import annotations
 import shutil
 import uuid
 from collections.abc import Mapping
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from model.encoder.hf_config import check_layout
-from model.finetuning.jobs import (
-    MAJORITY_FILE,
-    METRICS_FILE,
-    RECORDS,
-    TrialJob,
-)
-from model.launch.launcher import call_in_worker
-from model.task_types.prediction_files import predictions_file, to_lines
-from model.tasks import find_task
-from model.tasks.examples import read_examples, splits_of
-from model.tasks.reduced_data import examples_cut
+from model.finetuning.jobs import RECORDS, TrialJob
 from model.training.artifact_files import (
     OPTIMIZER_FILE,
     STATE_FILE,
     at_snapshot,
     checkpoint_raw_inputs,
-    to_json,
     without_snapshots,
     write_folder,
 )
+from model.training.progress import forward_progress
+from model.training.workers import call_in_worker
 from pipelines.io.stage_inputs import check_files
-from pipelines.progress import current_step_name, forward_progress
+from pipelines.progress import current_step_name
 from pipelines.wordpiece.vocab_files import TOKENIZER_CONFIG_FILE, TOKENIZER_FILE
 from schemas.errors import ConfigError
 from schemas.execution_configs import ExecutionConfig
 from schemas.finetune_configs import TrialConfig
 from schemas.manifest import RawInput, StageInput, StageOutput
-from schemas.trial_names import trial_axes, trial_name
+from schemas.trial_names import trial_name
 
 if TYPE_CHECKING:
     from model.finetuning import loop as loop  # runs elsewhere: part of the key
-
-
-_TRAIN, _DEV = "train", "dev"
 
 
 def raw_inputs(config: TrialConfig) -> tuple[RawInput, ...]:
@@ -94,8 +80,6 @@ def finetune(
     """
     del execution
     examples = inputs["examples"]
-    if config.method == "majority":
-        return _majority(config, examples, output=output)
     checkpoint = inputs.get("checkpoint")
     if checkpoint is not None:
         at = config.init_from_step
@@ -127,39 +111,3 @@ def finetune(
         notes=tuple(found["notes"]),
         raw_inputs=raw_inputs(config),
     )
-
-
-def _majority(config: TrialConfig, examples: StageInput, *, output: str) -> StageOutput:
-    """Write the predictions of the majority baseline."""
-    from model.task_types.by_name import TASK_TYPES  # lazy: heavy imports
-
-    task = find_task(str(examples.statistics["task"]))
-    labels = tuple(str(label) for label in examples.statistics.get("labels", ()))
-    train = read_examples(examples, _TRAIN)
-    task_type = TASK_TYPES[task.type]
-    answer = task_type.majority_answer(train, task=task, labels=labels)
-    metrics: dict[str, dict[str, float]] = {}
-    with TemporaryDirectory(prefix="bertloom-majority-") as name:
-        folder = Path(name)
-        if _DEV in splits_of(examples):
-            dev = read_examples(examples, _DEV)
-            file = folder / predictions_file(_DEV)
-            file.write_bytes(to_lines(task_type.majority_predictions(dev, answer)))
-            found = task_type.score_file(str(file), dev, task=task).metrics
-            metrics = {_DEV: found} if found else {}
-        (folder / MAJORITY_FILE).write_bytes(to_json(answer))
-        (folder / METRICS_FILE).write_bytes(to_json(metrics))
-        files = write_folder(folder, output=output, records=RECORDS)
-    statistics: dict[str, Any] = {
-        "task": task.name,
-        "kind": task.type,
-        "method": config.method,
-        "cell": trial_axes(config),
-        "metrics": metrics,
-        "threshold": 0.0,
-        "majority": answer,
-        "cut": examples_cut(examples.statistics),
-        "training": {"steps": 0, "examples": len(train), "tokens": 0},
-    }
-    counters = {"examples@train": len(train)}
-    return StageOutput(files=files, counters=counters, statistics=statistics)

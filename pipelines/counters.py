@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from schemas.errors import CountMismatchError
 
@@ -26,44 +26,27 @@ STREAM_PART = "bzip2-part:"
 """Prefix of counters whose name has the part of a stream's CRC in a split, as JSON."""
 
 
-MAX_EXAMPLES = 3
-"""Number of examples that are kept of each counter."""
-
-
-class Example(NamedTuple):
-    """A record that a counter counts."""
-
-    text: str
-    """Title or location."""
-
-    url: str = ""
-    excerpt: str = ""
-    """Start of the record, or what it was compared with."""
-
-
 class Count(Protocol):
-    """Adds `amount` to the counter `name`. `example` is one of the counted records."""
+    """Adds `amount` to the counter `name`. `where` locates one of the counted records."""
 
-    def __call__(self, name: str, amount: int = 1, /, *, example: Example | str = "") -> None: ...
+    def __call__(self, name: str, amount: int = 1, /, *, where: str = "") -> None: ...
 
 
 class Counters(collections.Counter[str]):
     """Named counts of one split, or of many added together.
 
     Attributes:
-        examples: First examples of what is counted, by name, at most `MAX_EXAMPLES` each.
+        locations: Location of the first record that a counter counts, by name.
     """
 
     def __init__(self, counts: Mapping[str, int] | None = None) -> None:
         super().__init__(counts)
-        self.examples: dict[str, list[Example]] = {}
+        self.locations: dict[str, str] = {}
 
-    def count(self, name: str, amount: int = 1, /, *, example: Example | str = "") -> None:
+    def count(self, name: str, amount: int = 1, /, *, where: str = "") -> None:
         self[name] += amount
-        if example:
-            examples = self.examples.setdefault(name, [])
-            if len(examples) < MAX_EXAMPLES:
-                examples.append(Example(example) if isinstance(example, str) else example)
+        if where:
+            self.locations.setdefault(name, where)
 
 
 def check_balance(counters: Mapping[str, int], records: str, *, where: str) -> None:

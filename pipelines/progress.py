@@ -1,38 +1,27 @@
 """Progress of running jobs: bars, log lines, and updates for listeners.
 
-A local Beam job reports its work items to the `Progress` of its thread. A worker elsewhere writes
-them to a file of the job, and a training process writes a small progress file.
+A local Beam job reports its work items to the `Progress` of its thread. A job on an engine has a
+page there, with Beam's counters. `model.training.progress` reports trainings.
 """
 
 from __future__ import annotations
 
 import contextlib
 import contextvars
-import json
 import logging
-import os
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Protocol, Self
-
-import fsspec
 
 from pipelines.terminal import TerminalBar
 
 _LOGGER = logging.getLogger(__name__)
 _POLL_SECONDS = 1.0
-_REMOTE_POLL_SECONDS = 5.0  # each look into a bucket is a request
 _LINE_SECONDS = 15.0
 _REPORT_SECONDS = 0.5
-_WRITE_SECONDS = 1.0
 _MAX_UNFINISHED = 0.99
-
-PROGRESS_FILE = "reading.json"
-"""Name of the file, in its folder, to which a training process writes its progress."""
 
 
 class ProgressUpdate(NamedTuple):
@@ -63,18 +52,14 @@ class ProgressUpdate(NamedTuple):
     first: float = 0.0
     """Value of `done` when the work started."""
 
-    first_seconds: float = 0.0
-    """Seconds before the work started, such as those that an engine took to start its workers."""
-
     details: Sequence[str] = ()
-    """Texts next to the bar of a training: step, loss, ..., time left."""
+    """Texts next to the bar of a training: step, loss, ..."""
 
     def seconds_left(self) -> float | None:
         """Return the remaining seconds at the average pace; None before there is one."""
         if self.done <= self.first or not self.total:
             return None
-        seconds = self.seconds - self.first_seconds
-        return max(0.0, self.total - self.done) * seconds / (self.done - self.first)
+        return max(0.0, self.total - self.done) * self.seconds / (self.done - self.first)
 
 
 Listener = Callable[[ProgressUpdate], None]
@@ -174,16 +159,6 @@ def set_recorder(recorder: Recorder) -> None:
 
 
 @contextlib.contextmanager
-def recorder_scope(recorder: Recorder) -> Iterator[None]:
-    """Record the items that this thread processes in the block."""
-    token = _RECORDER.set(recorder)
-    try:
-        yield
-    finally:
-        _RECORDER.reset(token)
-
-
-@contextlib.contextmanager
 def item_scope(number: int) -> Iterator[None]:
     """Report fractions as those of an item while the block runs."""
     token = _ITEM.set(number)
@@ -203,71 +178,21 @@ def report_fraction(fraction: float) -> None:
     recorder.record(number, ItemProgress(min(fraction, _MAX_UNFINISHED)))
 
 
-class ItemProgressFile:
-    """Progress of the items that one worker of an engine processes, in a file of the job.
-
-    A file that cannot be written is ignored.
-    """
-
-    def __init__(self, fs: fsspec.AbstractFileSystem, path: str) -> None:
-        """`path` begins the paths of the files of all workers."""
-        self._fs, self._path = fs, f"{path}-{uuid.uuid4().hex}"
-        self._seconds = _poll_seconds(fs)
-        self._items: dict[int, ItemProgress] = {}
-        self._lock = threading.Lock()
-        self._written = -self._seconds
-
-    def record(self, number: int, progress: ItemProgress) -> None:
-        """Note the progress of an item, and write the file if the last write is old enough."""
-        with self._lock:
-            self._items[number] = progress
-            if time.monotonic() - self._written >= self._seconds:
-                self._write()
-
-    def flush(self) -> None:
-        """Write the file."""
-        with self._lock:
-            self._write()
-
-    def _write(self) -> None:
-        self._written = time.monotonic()
-        try:
-            self._fs.pipe_file(self._path, json.dumps(self._items).encode())
-        except Exception as error:  # clients of object stores raise their own errors
-            _LOGGER.debug("%s: cannot write progress: %s", self._path, error)
-
-
-def _poll_seconds(fs: fsspec.AbstractFileSystem) -> float:
-    is_local = isinstance(fs, fsspec.get_filesystem_class("file"))
-    return _POLL_SECONDS if is_local else _REMOTE_POLL_SECONDS
-
-
 class Progress:
-    """Progress of a Beam job from the start to the end of its `with` block."""
+    """Progress of a local Beam job from the start to the end of its `with` block."""
 
-    def __init__(
-        self,
-        job: str,
-        *,
-        fs: fsspec.AbstractFileSystem,
-        path: str,
-        weights: Mapping[int, int],
-    ) -> None:
+    def __init__(self, job: str, *, weights: Mapping[int, int]) -> None:
         """Watch a job.
 
         Args:
             job: Name of the job.
-            fs: File system of `path`.
-            path: Start of the paths of the workers' `ItemProgressFile`s: a name that all jobs of
-                the folder share, `-`, and an id of the job.
             weights: Weight of each item, by number.
         """
-        self._job, self._fs, self._path, self._weights = job, fs, path, weights
+        self._job, self._weights = job, weights
         self._total, self._total_weight = len(weights), sum(weights.values()) or 1
-        self._poll_seconds = _poll_seconds(fs)
         self._items: dict[int, ItemProgress] = {}
         self._lock = threading.Lock()
-        self._first: tuple[float, float] | None = None
+        self._first: float | None = None
         self._listeners = Listeners()
         self._started = time.monotonic()
         self._stop = threading.Event()
@@ -295,150 +220,44 @@ class Progress:
         if kind is None:
             last = self._measure()
             self._listeners.notify(last._replace(done=last.total))
-        # Also those that workers of an earlier, lost job wrote after its end.
-        all_jobs = self._path.rpartition("-")[0]
-        with _errors_logged(self._job):
-            for file in self._fs.glob(f"{all_jobs}-*"):
-                self._fs.rm_file(file)
-
-    def _read_files(self) -> None:
-        """Note what workers elsewhere have written."""
-        for file in self._fs.glob(f"{self._path}-*"):
-            with contextlib.suppress(ValueError):  # half-written
-                for number, progress in json.loads(self._fs.cat_file(file)).items():
-                    self.record(int(number), ItemProgress(*progress))
 
     def _measure(self) -> ProgressUpdate:
-        with _errors_logged(self._job):
-            self._read_files()
         with self._lock:
             items = dict(self._items)
         weight = sum(self._weights[number] * item.fraction for number, item in items.items())
         done = self._total * weight / self._total_weight
-        seconds = time.monotonic() - self._started
         if self._first is None and done:
-            self._first = done, seconds
-        first, first_seconds = self._first or (0.0, 0.0)
+            self._first = done
         return ProgressUpdate(
             self._job,
             done,
             self._total,
             unit="item",
             bytes=sum(item.size_bytes for item in items.values()),
-            seconds=seconds,
+            seconds=time.monotonic() - self._started,
             rows=sum(item.rows for item in items.values()),
-            first=first,
-            first_seconds=first_seconds,
+            first=self._first or 0.0,
         )
 
     def _watch(self) -> None:
         logged = time.monotonic()
         with contextlib.closing(TerminalBar(self._job, total=self._total)) as bar:
-            while not self._stop.wait(self._poll_seconds):
+            while not self._stop.wait(_POLL_SECONDS):
                 update = self._measure()
                 bar.show(update.done)
                 self._listeners.notify(update)
                 now = time.monotonic()
                 if not bar.is_shown and now - logged >= _LINE_SECONDS:
                     logged = now
-                    left = update.seconds_left()
-                    _LOGGER.info(
-                        "%s: %.0f %% after %.0f s%s%s",
-                        self._job,
-                        100 * update.done / (self._total or 1),
-                        update.seconds,
-                        f", {update.rows:,} rows" if update.rows else "",
-                        "" if left is None else f", about {left:.0f} s left",
-                    )
+                    self._log(update)
 
-
-@contextlib.contextmanager
-def _errors_logged(job: str) -> Iterator[None]:
-    """Log the errors of the block, such as those of a store that does not answer."""
-    try:
-        yield
-    except Exception as error:  # clients of object stores raise their own errors
-        _LOGGER.debug("%s: cannot read progress: %r", job, error)
-
-
-# Trainings
-
-
-class ProgressFile:
-    """Progress of a training process: one update, replaced at most once per second.
-
-    A file that cannot be written is ignored.
-    """
-
-    def __init__(self, path: Path | None, *, job: str, unit: str) -> None:
-        """Describe the training. `path`: file to write, None for none."""
-        self._path, self._job, self._unit = path, job, unit
-        self._started = time.monotonic()
-        self._written = -_WRITE_SECONDS
-        self._first: float | None = None
-
-    def write(self, done: float, *, total: float, details: Sequence[str] = ()) -> None:
-        """Write an update, unless the last one is too new; the last update is always written."""
-        if self._path is None:
-            return
-        if self._first is None:
-            self._first, self._started = done, time.monotonic()
-        now = time.monotonic()
-        if now - self._written < _WRITE_SECONDS and done < total:
-            return
-        self._written = now
-        update = ProgressUpdate(
+    def _log(self, update: ProgressUpdate) -> None:
+        left = update.seconds_left()
+        _LOGGER.info(
+            "%s: %.0f %% after %.0f s%s%s",
             self._job,
-            done,
-            total,
-            self._unit,
-            seconds=now - self._started,
-            first=self._first,
-            details=details,
+            100 * update.done / (self._total or 1),
+            update.seconds,
+            f", {update.rows:,} rows" if update.rows else "",
+            "" if left is None else f", about {left:.0f} s left",
         )
-        temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
-        try:
-            temporary.write_text(json.dumps(update._asdict()), encoding="utf-8")
-            temporary.replace(self._path)
-        except OSError as error:
-            _LOGGER.debug("%s: cannot write %s: %s", self._job, self._path, error)
-            self._path = None
-
-
-@contextlib.contextmanager
-def forward_progress(folder: Path) -> Iterator[None]:
-    """Show what a process writes to its `ProgressFile` in a folder, and notify the listeners.
-
-    One bar is shown at a time: that of the job which the process works on.
-    """
-    listeners = Listeners()
-    path = folder / PROGRESS_FILE
-    path.unlink(missing_ok=True)
-    stop = threading.Event()
-
-    def follow() -> None:
-        last = ""
-        is_ending = False
-        with contextlib.ExitStack() as bars:
-            bar, job = None, ""
-            while not is_ending:
-                is_ending = stop.wait(_POLL_SECONDS)
-                with contextlib.suppress(OSError, ValueError, TypeError):
-                    text = path.read_text(encoding="utf-8")
-                    if text != last:
-                        update = ProgressUpdate(**json.loads(text))
-                        listeners.notify(update)
-                        if bar is None or update.job != job:
-                            bars.close()
-                            bar, job = TerminalBar(update.job, total=update.total), update.job
-                            bars.callback(bar.close)
-                        bar.show(update.done, update.details)
-                    last = text
-
-    thread = threading.Thread(target=follow, name=f"progress-{path.parent.name}", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()

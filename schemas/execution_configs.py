@@ -44,7 +44,7 @@ class JobServerConfig(WorkerCodeConfig):
     """HOST:PORT of a running job server. None: start one and stop it with this process."""
 
     job_server: str | None = not_in_key(None)
-    """Beam's job server: a jar or a folder of jars. None: `$BERTLOOM_JOB_SERVERS`."""
+    """Beam's job server: a jar, or the folder that has it. None: `$BERTLOOM_JOB_SERVERS`."""
 
     download: bool = not_in_key(False)
     """Download Beam's job server from Maven Central if it is missing."""
@@ -73,10 +73,6 @@ class SparkConfig(JobServerConfig):
 
     master: str | None = not_in_key(None)
     """`spark://HOST:PORT` of a standalone master, or `local[N]` for Spark in the job server."""
-
-    home: str | None = not_in_key(None)
-    """Spark's folder, whose jars a folder of job server jars needs. None: `$SPARK_HOME`, or the
-    folder of the Python package pyspark."""
 
 
 class PortableConfig(WorkerCodeConfig):

@@ -59,20 +59,17 @@ Column = (
 
 
 class FileFormatConfig(Config):
-    """Format of task files whose `columns` are set."""
+    """Format of text tables of a task."""
 
-    delimiter: Literal["auto", "tab", "comma", "semicolon", "spaces"] = "auto"
-    """`auto`: for tables a tab if the first line has one, otherwise a comma; for tagged words a tab
-    in lines that have one, otherwise spaces."""
+    delimiter: Literal["auto", "tab", "comma", "semicolon"] = "auto"
+    """`auto`: a comma if the first line has one and no tab, otherwise a tab."""
 
     header: bool | None = None
-    """True if the first line has the column names. None: true if a column is set by name."""
+    """True if the first line has the column names. None: true unless `columns` has numbers only.
+    Files of tagged words have a header only if `columns` has a name or this is true."""
 
     quoted: bool | None = None
     """True if fields can be in quotation marks (RFC 4180). None: true for commas and semicolons."""
-
-    comment_prefix: str = Field(default="", max_length=8)
-    """Prefix of lines to skip. "": `#` for tagged words that are not in the first column."""
 
 
 class ExamplesConfig(Config):
@@ -88,11 +85,12 @@ class ExamplesConfig(Config):
     """Files by split (`train`, `dev`, `test`, ...); they replace those of the folder."""
 
     columns: dict[str, Column] = Field(default={})
-    """Columns of tables and tagged words. Keys: `text` (pairs: `text_a` and `text_b`), `label` or
-    `score`, and `id`; for tagged words `words` and `tags`. {}: the task's official columns."""
+    """Columns of the files by the task's name for them, such as `{sentence: review, label: 3}`.
+    Each is a name in the header or, in a file without one, a number from 0. The others have the
+    task's names."""
 
     file_format: FileFormatConfig = FileFormatConfig()
-    """Format of files whose `columns` are set."""
+    """Format of text tables."""
 
     labels: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Distinct] = ()
     """Names of labels or tags that files hold as numbers, in order from 0. []: the names in the
@@ -107,7 +105,7 @@ class ExamplesConfig(Config):
     paper's, and nothing is submitted. "": the text in `data-label.txt` of `data_dir`, if any, such
     as `generated sample`."""
 
-    max_samples: dict[str, int] = Field(default={})
+    max_samples: dict[str, PositiveInt] = Field(default={})
     """Maximum number of examples by split, for small machines. The others are counted."""
 
     max_invalid_fraction: Fraction = 0.01
@@ -123,8 +121,6 @@ class ExamplesConfig(Config):
         if self.dev_fraction and "dev" in self.data_files:
             dev_files = field_name("data_files.dev")
             yield f"dev_fraction: expected 0, as {dev_files} is set. Remove one of them"
-        if not self.columns and self.file_format != FileFormatConfig():
-            yield f"file_format: requires {field_name('columns')}"
         columns = list(self.columns.values())
         if len(set(columns)) < len(columns):
             yield f"columns: expected one column per field, got {columns}"
@@ -190,9 +186,8 @@ class TaskTrainingConfig(FeaturesConfig, ComputeConfig):
     model: ModelConfig | None = None
     """Shape of a new model to train on the task from scratch."""
 
-    method: Literal["fine-tune", "feature-based", "majority"] = "fine-tune"
-    """`feature-based`: freeze the encoder and train a BiLSTM on its layers (`tagging` only).
-    `majority`: no model, always the most frequent label of the training data."""
+    method: Literal["fine-tune", "feature-based"] = "fine-tune"
+    """`feature-based`: freeze the encoder and train a BiLSTM on its layers (`tagging` only)."""
 
     feature_layers: LayerChoice = "concat-last-4"
     """`feature-based` only: layers of the encoder to use."""
@@ -262,11 +257,7 @@ class FinetuneConfig(TaskTrainingConfig):
     """Number of best trials on dev to average."""
 
     def _problems(self) -> Iterator[str]:
-        starts = ("init_from_phase", "init_checkpoint", "model")
-        if self.method != "majority":
-            yield from expect_one(self, *starts)
-        elif any(getattr(self, name) is not None for name in starts):
-            yield f"method: majority has no {', '.join(starts)}. Remove it"
+        yield from expect_one(self, "init_from_phase", "init_checkpoint", "model")
         if self.init_from_step is not None and self.init_from_phase is None:
             yield "init_from_step: requires init_from_phase"
         if self.bilstm and self.method != "fine-tune":
@@ -311,7 +302,7 @@ class EvaluateConfig(ComputeConfig):
     """Entry of `finetune` or `ensembles`."""
 
     start: str = ""
-    """Start of the models as tables show it: a phase, `scratch`, a folder's name, `majority`."""
+    """Start of the models as tables show it: a phase, `scratch`, a folder's name."""
 
     ensemble_size: int = Field(default=1, ge=1, le=100)
     """Number of best trials on dev to average."""

@@ -216,8 +216,6 @@ class Recipe(Config):
             if name in self.finetune:
                 yield f"{where}: finetune has an entry {name!r} too. Rename one"
             members = [self.finetune[member] for member in ensemble.members]
-            if any(member.method == "majority" for member in members):
-                yield f"{where}.members: method majority has no model to average"
             for field in ("examples", *FeaturesConfig.model_fields):
                 if len({getattr(member, field) for member in members}) > 1:
                     yield f"{where}.members: expected equal {field}, got different ones"

@@ -3,7 +3,7 @@
     python -m deploy.gpu.report FOLDER [FOLDER ...] [--page docs/gpu.md]
 
 The folders are those that `check.sh` and `train.sh` wrote. Only the part of the page between the
-two markers is replaced, and the picture of the curves next to the page.
+two markers is replaced.
 """
 
 from __future__ import annotations
@@ -17,14 +17,12 @@ from typing import Any
 
 from deploy.gpu.train import RESULTS_FILE
 from flows.formatting import format_bytes, format_duration, format_metric
-from model.monitoring.plots import plot_curves
-from model.monitoring.training_log import read_curves
 from model.training.artifact_files import CURVES_FILE, TIMINGS_FILE
+from model.training.curves import read_curves
 from schemas.errors import UsageError
 
 BEGIN = "<!-- written by python -m deploy.gpu.report -->"
 END = "<!-- end of the written part -->"
-PICTURE = "gpu-training.png"
 NO_GPU = "**No GPU has run bertloom yet.**"
 
 Record = dict[str, Any]
@@ -52,7 +50,7 @@ def write_page(folders: Sequence[Path], page: Path) -> None:
     if text.count(BEGIN) != 1 or text.count(END) != 1:
         raise UsageError(f"{page}: expected the lines {BEGIN} and {END} once each")
     before, rest = text.split(BEGIN)
-    lines = list(report_lines(Results(folders), picture=page.with_name(PICTURE)))
+    lines = list(report_lines(Results(folders)))
     page.write_text("\n".join([before + BEGIN, *lines, END + rest.split(END)[1]]), encoding="utf-8")
 
 
@@ -97,8 +95,8 @@ class Results:
         return path.read_text(encoding="utf-8") if path else ""
 
 
-def report_lines(results: Results, *, picture: Path) -> Iterator[str]:
-    """Yield the lines of the written part, and draw the curves."""
+def report_lines(results: Results) -> Iterator[str]:
+    """Yield the lines of the written part."""
     machine = results.machine
     if machine["gpu"]:
         memory = format_bytes(machine["gpu_bytes"])
@@ -112,7 +110,7 @@ def report_lines(results: Results, *, picture: Path) -> Iterator[str]:
         yield from [f"Tests: {results.tests}.", ""]
     if results.bench:
         yield from [*_table(_BENCH_TITLES, map(_bench_cells, results.bench)), ""]
-    yield from _pretraining_lines(results, picture)
+    yield from _pretraining_lines(results)
     yield from _task_lines(results)
 
 
@@ -140,8 +138,8 @@ def _bench_cells(row: Record) -> list[str]:
     ]
 
 
-def _pretraining_lines(results: Results, picture: Path) -> Iterator[str]:
-    """Yield the table of the phases and the picture of the curves."""
+def _pretraining_lines(results: Results) -> Iterator[str]:
+    """Yield the table of the phases and the throughput."""
     rows = [_phase_cells(step) for step in results.of("pretrain")]
     if rows:
         titles = ("phase", "steps", "tokens", "time", "held-out LM loss", "perplexity")
@@ -149,16 +147,12 @@ def _pretraining_lines(results: Results, picture: Path) -> Iterator[str]:
     if (folder := results.curves()) is None:
         return
     curves = read_curves(folder)
-    if not curves.steps:
-        return
-    plot_curves(folder.name, curves, picture)
     if curves.throughput:
         speeds = sorted(record.tokens_per_second for record in curves.throughput)
         used = [record.model_flops_utilization for record in curves.throughput]
         utilization = max((value for value in used if value is not None), default=None)
         share = "" if utilization is None else f", model-FLOP utilization up to {utilization:.1%}"
         yield from [f"Median throughput: {speeds[len(speeds) // 2]:,.0f} tokens/s{share}.", ""]
-    yield from [f"![Curves of {folder.name}]({picture.name})", ""]
 
 
 def _phase_cells(step: Record) -> list[str]:

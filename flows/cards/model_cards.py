@@ -12,8 +12,7 @@ from flows.cards.dataset_cards import corpus_sources, dataset_name, languages_of
 from flows.cards.licenses import UNKNOWN
 from flows.cards.markdown import render
 from flows.formatting import format_metric
-from model.tables.results import Evaluation, Scores
-from model.tasks.reduced_data import cut_on
+from model.task_results import Cut, Scores, find_score, read_evaluation
 from schemas.manifest import InputRef, Manifest
 from schemas.publish_configs import CardsConfig
 from schemas.redaction import escape_control_characters
@@ -154,13 +153,13 @@ def scores_of(manifest: Manifest) -> list[Score]:
             Score(split="held-out", metric=name, value=value, **_NO_RESTARTS)
             for name, value in facts["held_out"].items()
         ]
-    evaluation = Evaluation.from_statistics("", {"metric": "", **facts})
+    evaluation = read_evaluation(manifest)
     return [
         Score(
             split=split,
             metric=metric,
             value=value,
-            majority=evaluation.majority(split, metric),
+            majority=find_score(evaluation.baseline, split, metric),
             **dict(evaluation.scores(split, metric)),
         )
         for split, metrics in evaluation.metrics.items()
@@ -176,7 +175,7 @@ def _eval_result(score: Score, manifest: Manifest, about: Description) -> EvalRe
     examples = about.examples
     name, kind = "held-out documents of the pretraining corpus", "bertloom-held-out"
     if examples is not None:
-        cut = cut_on(score.split, manifest.statistics.get("cut", {}))
+        cut = Cut.model_validate(manifest.statistics.get("cut", {})).on(score.split)
         name = "; ".join([dataset_name(examples), *cut])
         kind = "custom" if examples.statistics.get("data") else examples.statistics["task"]
     metric, value, spread = score.metric.replace("_", " "), score.value, None

@@ -30,11 +30,6 @@ from flows.running import run_recipe
 from model.build_examples import check_files
 from model.task_types.by_name import TASK_TYPES
 from model.task_types.prediction_files import check_ids, to_lines
-from model.task_types.squad_metrics import (
-    official_figures,
-    read_no_answer_probabilities,
-    texts_by_id,
-)
 from model.tasks import Task, find_task
 from model.tasks.examples import Questions, examples_of_file, make_questions
 from model.tasks.reduced_data import cut_split, split_text
@@ -184,8 +179,7 @@ def evaluate(
     predictions: Annotated[
         str | None,
         typer.Option(
-            help="Saved predictions to score: bertloom's JSON lines, SQuAD's JSON of answers, "
-            "GLUE's index and prediction, CoNLL columns with the tag last."
+            help="Saved predictions to score: bertloom's JSON lines, or SQuAD's JSON of answers."
         ),
     ] = None,
     model: Annotated[
@@ -196,16 +190,6 @@ def evaluate(
     columns: options.Columns = None,
     table_format: options.FileFormat = None,
     labels: options.Labels = None,
-    na_prob_file: Annotated[
-        str | None,
-        typer.Option(
-            help="With --predictions of squad-2.0: official file of probabilities (or odds) of no "
-            "answer. Prints the best thresholds too, as the official script does."
-        ),
-    ] = None,
-    na_prob_thresh: Annotated[
-        float, typer.Option(help="With --na-prob-file: above it, a question has no answer.")
-    ] = 1.0,
     allow_task_mismatch: Annotated[
         bool,
         typer.Option(
@@ -219,13 +203,9 @@ def evaluate(
     """Score predictions, or a fine-tuned model, on a file of a task."""
     if (predictions is None) == (model is None):
         raise UsageError("expected one of --predictions FILE and --model MODEL")
-    if predictions is None and na_prob_file is not None:
-        raise UsageError("--na-prob-file requires --predictions")
     if model is None and out is not None:
         raise UsageError("--out requires --model")
     chosen = options.task_with_columns(find_task(task), columns, table_format, labels)
-    if na_prob_file is not None and not chosen.has_unanswerable:
-        raise ConfigError(f"--na-prob-file: expected squad-2.0, got {chosen.name}")
     if model is not None:
         examples, counts, answers = answer_file(
             chosen, references, model=model, split=split, store=store,
@@ -237,19 +217,11 @@ def evaluate(
     if out is not None:
         write_file(out, to_lines(answers))
     metrics = _score(chosen, examples, answers, where=references)
-    official: dict[str, float] = {}
-    if na_prob_file is not None:
-        official = official_figures(
-            examples, texts_by_id(answers), read_no_answer_probabilities(na_prob_file),
-            threshold=na_prob_thresh,
-        )  # fmt: skip
     cut = _describe_cut(chosen, examples, split)
-    scores = {"metrics": metrics, "counts": counts, "official": official or None}
     rows = [(name, format_metric(name, value)) for name, value in metrics.items()]
-    rows += [(name, _format_official(name, value)) for name, value in official.items()]
     rows += [(name, f"{count:,}") for name, count in counts.items()]
     print_result(
-        {"task": chosen.name, **scores, "cut": cut},
+        {"task": chosen.name, "metrics": metrics, "counts": counts, "cut": cut},
         table(("", ""), rows, right=(1,)),
         *([f"not the whole split: {cut}"] if cut else []),
         as_json=as_json,
@@ -329,12 +301,6 @@ def _describe_cut(task: Task, examples: pa.Table, split: str) -> str:
     kept = sum(map(len, examples["sentence_lengths"])) if task.type == "tagging" else len(examples)
     cut = cut_split(kept, left_out=0, split=split, task=task, data="")
     return split_text(split, cut) if cut else ""
-
-
-def _format_official(name: str, value: float) -> str:
-    """Format a figure of SQuAD 2.0's script: a count, a threshold, or a percentage."""
-    digits = 0 if name.endswith("total") else 6 if name.endswith("thresh") else 3
-    return f"{value:,.{digits}f}"
 
 
 _MAX_ERRORS = 5

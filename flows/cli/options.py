@@ -38,8 +38,8 @@ Columns = Annotated[
     typer.Option(
         "--column",
         metavar="FIELD=COLUMN",
-        help="Map a field to a column name or 0-based index, e.g. text=review. Fields of texts: "
-        "text (or text_a, text_b), label or score, id; of tagged words: words, tags.",
+        help="Name of a column in the files, or its number from 0 in files without a header: "
+        "sentence=review, label=3, words=1.",
     ),
 ]
 FileFormat = Annotated[
@@ -47,8 +47,8 @@ FileFormat = Annotated[
     typer.Option(
         "--table",
         metavar="KEY=VALUE",
-        help="With --column, format of the lines: delimiter=tab, comma, semicolon or spaces; "
-        "header=false; quoted=false; comment_prefix=#.",
+        help="Format of text tables: delimiter=tab, comma or semicolon; header=false; "
+        "quoted=false.",
     ),
 ]
 Labels = Annotated[

@@ -7,6 +7,7 @@ import json
 from flows.export.atomic_folder import AtomicFolder
 from flows.store.artifacts import ArtifactStore
 from model.encoder.hf_config import CONFIG_FILE, WEIGHTS_FILE
+from model.task_results import read_evaluation
 from pipelines.io.file_systems import file_system, open_stream
 from pipelines.io.stage_inputs import InputFile, input_file
 from pipelines.wordpiece.vocab_files import TOKENIZER_CONFIG_FILE, TOKENIZER_FILE, VOCAB_FILE
@@ -26,7 +27,7 @@ def published_model(manifest: Manifest, *, store: ArtifactStore) -> Manifest:
         ConfigError: The artifact is an ensemble, or no model in the layout of Hugging Face.
     """
     if manifest.stage == "evaluate":
-        members = manifest.statistics["members"]
+        members = read_evaluation(manifest).members
         if len(members) != 1:
             raise ConfigError(
                 f"{manifest.artifact_id}: expected one model, got an ensemble of {len(members)}. "

@@ -129,7 +129,7 @@ def at_row(shard: Shard, row: int) -> tuple[Shard, int]:
         first += entry.rows or 0
     if artifact.manifest.shards:
         raise ArtifactNotFoundError(f"{artifact}: expected a row below {first:,}, got {row:,}")
-    readable = [path for path in artifact.files if path in (VOCAB_FILE, "tables.txt")]
+    readable = [path for path in artifact.files if path in (VOCAB_FILE, "tables.md")]
     readable += [path for path in artifact.files if path.endswith((".arrow", *LINES))]
     return Shard((readable or artifact.files)[0], artifact), row
 

@@ -71,7 +71,7 @@ class Corpus(NamedTuple):
 
 def read_corpus(store: ArtifactStore, steps: Steps) -> Corpus | None:
     """Return the section about the corpus; None for a run without corpus steps."""
-    built = steps.of_type("documents", "vocabulary", "tokens", "instances")
+    built = steps.of_type("documents", "near_duplicates", "vocabulary", "tokens", "instances")
     if not built:
         return None
     documents, tokens = steps.last_of_type("documents"), steps.last_of_type("tokens")

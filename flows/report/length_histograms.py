@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import bisect
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flows.plots import Axis, Chart, linear_axis, log_axis
 from flows.report.figures import Figure, Panel
-from flows.report.records import read_lengths
 from flows.report.run_steps import Built
 from flows.store.artifacts import ArtifactStore
-from model.monitoring.formatting import format_percent
+from model.formatting import format_percent
 
+_LENGTHS_FILE = "__records__/lengths.json"
 _BINS = 40
 _LOG_RATIO = 20
 """Lengths that differ by more than this factor are shown on a logarithmic axis."""
@@ -22,6 +23,19 @@ _TITLES = {
     "sentences": "Sentences per document",
     "words": "Tokens per sentence",
 }
+
+
+def read_lengths(store: ArtifactStore, built: Built) -> dict[str, Any]:
+    """Return the lengths that a step recorded (`pipelines.lengths`); empty if it recorded none.
+
+    Raises:
+        ArtifactCorruptError: The record is missing or damaged.
+    """
+    if built.manifest.file(_LENGTHS_FILE) is None:
+        return {}
+    with store.artifact(built.manifest).open(_LENGTHS_FILE) as source:
+        lengths: dict[str, Any] = json.load(source)
+    return lengths
 
 
 def token_figure(store: ArtifactStore, tokens: Built) -> Figure:

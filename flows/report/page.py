@@ -6,7 +6,6 @@ from flows.report.contamination import read_contamination
 from flows.report.corpus import Corpus, read_corpus
 from flows.report.figures import Figure, try_draw
 from flows.report.headline import run_headline
-from flows.report.records import Dropped, read_dropped
 from flows.report.rendering import INDEX_PAGE, pages_folder, render, to_yaml, with_pages_in
 from flows.report.results import Results, read_results
 from flows.report.run_steps import Steps, collect_warnings, read_steps, run_seconds
@@ -88,7 +87,6 @@ def report_page(
         headline=run_headline(record, steps, results.tables if results else None),
         corpus=corpus,
         shows_text=shows_text,
-        dropped=read_dropped(store, steps) if shows_text else Dropped(),
         contamination=read_contamination(store, steps),
         phases=phases,
         curves=curves,

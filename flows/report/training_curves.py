@@ -12,12 +12,7 @@ from flows.report.figures import Figure, Key, Panel
 from flows.report.run_steps import Built
 from flows.store.artifact import StoredArtifact
 from flows.store.artifacts import ArtifactStore
-from model.monitoring.plots import PANELS
-from model.monitoring.plots import Panel as Curve
 from model.training.artifact_files import CURVES_FILE, TIMINGS_FILE
-
-_UNITS = {r"$10^{-6}$": "10\u207b\u2076"}
-"""Units in plain text."""
 
 _MAX_POINTS = 400
 """Maximum number of points of a phase. More are averaged."""
@@ -25,6 +20,42 @@ _MAX_POINTS = 400
 _LEGEND = (
     Key(mark="line series-1", label="training"),
     Key(mark="dot series-2", label="held-out documents"),
+)
+
+
+class Curve(NamedTuple):
+    """A training value, and its held-out value if there is one."""
+
+    title: str
+    unit: str
+    train: str
+    """Field of the training's records."""
+
+    held_out: str = ""
+    """Field of the evaluations' records."""
+
+    factor: float = 1.0
+    is_log: bool = False
+    starts_at_zero: bool = False
+    chance: float | None = None
+    """Value of a random guess."""
+
+
+CURVES = (
+    Curve("LM loss", "nats per predicted token", "mlm_loss", "held_out_mlm_loss"),
+    Curve("LM accuracy", "%", "mlm_accuracy", "held_out_mlm_accuracy", 100, starts_at_zero=True),
+    Curve("Next sentence loss", "nats per pair", "nsp_loss", "held_out_nsp_loss"),
+    Curve("Next sentence accuracy", "%", "nsp_accuracy", "held_out_nsp_accuracy", 100, chance=50),
+    Curve("Learning rate", "10\u207b\u2076", "learning_rate", factor=1e6, starts_at_zero=True),
+    Curve("Gradient norm before clipping", "Euclidean norm", "gradient_norm", is_log=True),
+    Curve("Throughput", "thousand tokens/s", "tokens_per_second", factor=1e-3, starts_at_zero=True),
+    Curve(
+        "Model FLOPs utilization",
+        "% of peak",
+        "model_flops_utilization",
+        factor=100,
+        starts_at_zero=True,
+    ),
 )
 
 
@@ -57,11 +88,11 @@ def curve_figure(store: ArtifactStore, phases: Sequence[Built]) -> Figure:
         ArtifactCorruptError: A file is missing or damaged.
     """
     records = read_phases(store, phases)
-    curves = [curve for curve in PANELS if any(phase.points(curve.train) for phase in records)]
+    curves = [curve for curve in CURVES if any(phase.points(curve.train) for phase in records)]
     panels = [_draw(curve, records) for curve in curves]
     note = "The horizontal axis counts updates of the weights"
-    if any(phase.points(PANELS[0].train, axis="tokens") for phase in records):
-        panels.insert(1, _draw(PANELS[0], records, axis="tokens"))
+    if any(phase.points(CURVES[0].train, axis="tokens") for phase in records):
+        panels.insert(1, _draw(CURVES[0], records, axis="tokens"))
         note += ", and tokens in panels with that title"
     if len(records) > 1:
         order = ", then ".join(phase.name for phase in records)
@@ -117,7 +148,7 @@ def _draw(curve: Curve, phases: Sequence[Phase], *, axis: str = "step") -> Panel
 
 def _value_axis(curve: Curve, values: Sequence[float]) -> Axis:
     """Return the axis of values, which are finite; a logarithmic one shows only those above 0."""
-    unit = _UNITS.get(curve.unit, curve.unit)
+    unit = curve.unit
     shown = [*values, *([curve.chance] if curve.chance is not None else [])]
     if curve.is_log and min(shown) > 0:
         return log_axis(0.9 * min(shown), 1.1 * max(shown), unit)

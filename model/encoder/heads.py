@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from model.data.batches import PretrainingBatch
 from model.encoder.bert import BertModel, Dense, initialize_weights
-from model.encoder.losses import next_sentence_loss, tied_decoder_loss
+from model.encoder.losses import cross_entropy_sums, tied_decoder_loss
 from schemas.model_configs import ModelConfig, Objective
 
 
@@ -121,7 +121,7 @@ class BertForPretraining(nn.Module):
         if self.objective != "mlm+nsp":
             no_loss, none = torch.zeros_like(mlm.nll_sum), torch.zeros_like(mlm.correct)
             return PretrainingOutput(mlm.loss, mlm.nll_sum, mlm.correct, no_loss, none)
-        nsp = next_sentence_loss(
+        nsp = cross_entropy_sums(
             self.nsp_logits(encoded.pooled), batch.next_sentence_labels, scale=_share(pairs)
         )
         return PretrainingOutput(

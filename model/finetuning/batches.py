@@ -34,6 +34,7 @@ class TaskBatch(NamedTuple):
         positions: For tagging, indices in T of the tagged tokens, int64 (P,); otherwise None.
         units: Numbers of the units in their `Features`, int64 (U,), on the host.
         position_counts: For tagging, number of tagged tokens of each unit, int64 (U,), on the host.
+        encoded: Layers of a frozen encoder at the tagged tokens, float32 (P, K, H), or None.
     """
 
     tokens: TokenBatch
@@ -41,6 +42,7 @@ class TaskBatch(NamedTuple):
     positions: torch.Tensor | None
     units: npt.NDArray[np.int64]
     position_counts: npt.NDArray[np.int64] | None = None
+    encoded: torch.Tensor | None = None
 
     def to(self, device: torch.device | str) -> TaskBatch:
         """Copy the tensors to a device."""
@@ -53,7 +55,7 @@ class TaskBatch(NamedTuple):
         return self._replace(tokens=self.tokens.pin_memory(), **self._map_targets(pin))
 
     def _map_targets(self, function: Callable[[torch.Tensor], torch.Tensor]) -> dict[str, Any]:
-        targets = {"labels": self.labels, "positions": self.positions}
+        targets = {"labels": self.labels, "positions": self.positions, "encoded": self.encoded}
         return {name: function(value) for name, value in targets.items() if value is not None}
 
 
@@ -181,23 +183,28 @@ def lay_out_units(
         widths=None if width is None else np.full(len(bounds) - 1, width),
         pad_id=pad_id,
     )
-    labels, positions, label_bounds = _label_columns(features, units, starts=starts, bounds=bounds)
+    targets = _gather_targets(features, units, starts=starts, bounds=bounds)
     ends = features.position_offsets
     counts = None if ends is None else ends[units + 1] - ends[units]
 
     def part(number: int) -> TaskBatch:
-        labelled = slice(label_bounds[number], label_bounds[number + 1])
+        rows = slice(targets.bounds[number], targets.bounds[number + 1])
+        columns = (targets.labels, targets.positions, targets.encoded)
+        labels, positions, encoded = (
+            None if column is None else torch.from_numpy(column[rows]) for column in columns
+        )
         return TaskBatch(
             tokens=tokens[number],
-            labels=None if labels is None else torch.from_numpy(labels[labelled]),
-            positions=None if positions is None else torch.from_numpy(positions[labelled]),
+            labels=labels,
+            positions=positions,
+            encoded=encoded,
             units=units[bounds[number] : bounds[number + 1]],
             position_counts=None if counts is None else counts[bounds[number] : bounds[number + 1]],
         )
 
     count = len(units)
-    if features.kind == "tagging" and labels is not None:
-        count = int(np.count_nonzero(labels != IGNORED))
+    if features.kind == "tagging" and targets.labels is not None:
+        count = int(np.count_nonzero(targets.labels != IGNORED))
     parts = tuple(part(number) for number in range(len(bounds) - 1))
     return TaskStep(micro_batches=parts, count=count, tokens=int(lengths.sum()))
 
@@ -214,23 +221,34 @@ def group_bounds(sizes: Int64s, *, limit: int) -> Int64s:
     return np.array(bounds, np.int64)
 
 
-_Labels = npt.NDArray[np.int64] | npt.NDArray[np.float32]
+class _Targets(NamedTuple):
+    """Labels of a global batch, and its tagged tokens.
+
+    Attributes:
+        bounds: Micro-batch k has the rows bounds[k] .. bounds[k + 1] - 1 of the others.
+        labels, positions, encoded: See `TaskBatch`.
+    """
+
+    bounds: Int64s
+    labels: npt.NDArray[np.int64] | npt.NDArray[np.float32] | None
+    positions: Int64s | None = None
+    encoded: npt.NDArray[np.float32] | None = None
 
 
-def _label_columns(
+def _gather_targets(
     features: Features, units: Int64s, *, starts: Int64s, bounds: Int64s
-) -> tuple[_Labels | None, Int64s | None, Int64s]:
-    """Return labels, positions of tagged tokens in their micro-batch, and micro-batch offsets."""
-    labels = features.labels
-    if features.position_offsets is None or features.positions is None:
-        if labels is None:
-            return None, None, bounds
-        if labels.dtype == np.float64:
-            return labels[units].astype(np.float32), None, bounds
-        return labels[units].astype(np.int64, copy=False), None, bounds
-    sources = features.position_offsets[units]
-    counts = features.position_offsets[units + 1] - sources
-    ends, taken = offsets_of(counts), ranges(sources, counts)
-    positions = features.positions[taken] + np.repeat(starts, counts)
-    own = None if labels is None else labels[taken].astype(np.int64, copy=False)
-    return own, positions, ends[bounds]
+) -> _Targets:
+    rows = units
+    positions = encoded = None
+    if features.position_offsets is not None and features.positions is not None:
+        sources = features.position_offsets[units]
+        counts = features.position_offsets[units + 1] - sources
+        rows, bounds = ranges(sources, counts), offsets_of(counts)[bounds]
+        positions = features.positions[rows] + np.repeat(starts, counts)
+        encoded = None if features.encoded is None else features.encoded[rows]
+    if features.labels is None:
+        return _Targets(bounds, None, positions, encoded)
+    labels = features.labels[rows]
+    if labels.dtype == np.float64:
+        return _Targets(bounds, labels.astype(np.float32), positions, encoded)
+    return _Targets(bounds, labels.astype(np.int64, copy=False), positions, encoded)

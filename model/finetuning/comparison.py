@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from model.training.health import TrainingWarning, read_warnings
+from model.task_results import DEV, GridPoint, ScoredTrial, TrialResult
 from schemas.errors import PredictionsError
 from schemas.manifest import StageInput
 from schemas.trial_names import AXES, grid_point, trial_entry
@@ -18,58 +18,13 @@ class Trial(NamedTuple):
     name: str
     """Name such as `bs16-lr2e-05-ep3-r0`, prefixed with the entry's name if there are several."""
 
-    given: StageInput
-
-    @property
-    def hyper_parameters(self) -> dict[str, Any]:
-        """`batch`, `learning_rate`, `epochs` and `restart`."""
-        found: dict[str, Any] = self.given.statistics["cell"]
-        return found
+    artifact: StageInput
+    result: TrialResult
 
     @property
     def point(self) -> str:
         """Name of the grid point, shared by its restarts."""
         return grid_point(self.name)
-
-    @property
-    def method(self) -> str:
-        return str(self.given.statistics["method"])
-
-    @property
-    def model(self) -> dict[str, Any]:
-        """Shape of the model; empty for a majority."""
-        return dict(self.given.statistics.get("model", {}))
-
-    @property
-    def cut(self) -> dict[str, Any]:
-        """Reductions of its data and steps (`model.tasks.reduced_data`)."""
-        return dict(self.given.statistics.get("cut", {}))
-
-    @property
-    def threshold(self) -> float:
-        return float(self.given.statistics.get("threshold", 0.0))
-
-    @property
-    def cased(self) -> bool | None:
-        """Return whether the vocabulary is cased; None without vocabulary."""
-        lowercase = self.given.statistics.get("lowercase")
-        return None if lowercase is None else not lowercase
-
-    @property
-    def metrics(self) -> dict[str, dict[str, float]]:
-        """Scores by split, then by metric."""
-        found: dict[str, dict[str, float]] = self.given.statistics["metrics"]
-        return found
-
-    @property
-    def warnings(self) -> list[TrainingWarning]:
-        """Problems of the training."""
-        return read_warnings(self.given.statistics)
-
-    @property
-    def majority(self) -> dict[str, Any]:
-        """Most frequent answer, given to every example."""
-        return dict(self.given.statistics["majority"])
 
 
 class Comparison(NamedTuple):
@@ -78,8 +33,8 @@ class Comparison(NamedTuple):
     best: list[Trial]
     """Trials from best to worst; equal ones in the order of `read_trials`."""
 
-    points: list[dict[str, Any]]
-    """`name`, `mean`, `sd` (of a sample; 0 for one run) and `runs`, in the order of the trials."""
+    points: tuple[GridPoint, ...]
+    """Grid points in the order of the trials."""
 
     best_point: str
     """Name of the point with the highest mean."""
@@ -89,29 +44,18 @@ class Comparison(NamedTuple):
         """Trials of the best point."""
         return [trial for trial in self.best if trial.point == self.best_point]
 
-    def statistics(
-        self, restarts: Mapping[str, Mapping[str, dict[str, float]]] | None = None
-    ) -> dict[str, Any]:
-        """Return JSON values, with trials sorted by name.
-
-        Args:
-            restarts: Scores on further splits by trial.
-        """
-        more = restarts or {}
-        trials = sorted(self.best, key=lambda trial: trial.name)
-        return {
-            "cells": [
-                {
-                    "name": trial.name,
-                    **trial.hyper_parameters,
-                    "metrics": {**trial.metrics, **more.get(trial.name, {})},
-                }
-                for trial in trials
-            ],
-            "points": self.points,
-            "best": self.best[0].name,
-            "best_point": self.best_point,
-        }
+    def scored_trials(
+        self, scores: Mapping[str, Mapping[str, Mapping[str, float | None]]]
+    ) -> tuple[ScoredTrial, ...]:
+        """Return the trials by name, given the scores of some on further splits."""
+        return tuple(
+            ScoredTrial(
+                name=trial.name,
+                **trial.result.cell.model_dump(),
+                metrics={**trial.result.metrics, **scores.get(trial.name, {})},
+            )
+            for trial in sorted(self.best, key=lambda trial: trial.name)
+        )
 
 
 def read_trials(inputs: Mapping[str, StageInput]) -> list[Trial]:
@@ -119,12 +63,15 @@ def read_trials(inputs: Mapping[str, StageInput]) -> list[Trial]:
 
     The order does not depend on the recipe's order, which is not part of any cache key.
     """
-    return sorted((Trial(name, given) for name, given in inputs.items()), key=_order)
+    trials = [
+        Trial(name, artifact, TrialResult.from_statistics(artifact.statistics, where=name))
+        for name, artifact in inputs.items()
+    ]
+    return sorted(trials, key=_order)
 
 
 def _order(trial: Trial) -> tuple[Any, ...]:
-    values = trial.hyper_parameters
-    return (trial_entry(trial.name), *(values[axis] for axis in AXES))
+    return (trial_entry(trial.name), *(getattr(trial.result.cell, axis) for axis in AXES))
 
 
 def compare(trials: list[Trial], *, metric: str) -> Comparison:
@@ -133,30 +80,29 @@ def compare(trials: list[Trial], *, metric: str) -> Comparison:
     Raises:
         PredictionsError: A trial does not have the metric, because dev has no answers.
     """
-    scores = {}
+    scores: dict[str, float] = {}
     for trial in trials:
-        dev = trial.metrics.get("dev", {})
-        if metric not in dev:
+        dev = trial.result.metrics.get(DEV, {})
+        value = dev.get(metric)
+        if value is None:
             raise PredictionsError(
                 f"{trial.name}: no {metric} on dev, found {', '.join(dev) or 'no metrics'}: "
                 "expected a dev split with answers to choose by"
             )
-        scores[trial.name] = dev[metric]
-    best = sorted(
-        trials, key=lambda trial: -scores[trial.name]
-    )  # stable: keeps the order of equal trials
+        scores[trial.name] = value
+    best = sorted(trials, key=lambda trial: -scores[trial.name])  # stable: equal ones keep order
     grouped: dict[str, list[float]] = {}
     for trial in trials:
         grouped.setdefault(trial.point, []).append(scores[trial.name])
-    points = [_point(name, values) for name, values in grouped.items()]
-    top = max(points, key=lambda point: point["mean"])
-    return Comparison(best, points, str(top["name"]))
+    points = tuple(_point(name, values) for name, values in grouped.items())
+    means = {point.name: statistics.fmean(grouped[point.name]) for point in points}
+    return Comparison(best, points, max(means, key=means.__getitem__))
 
 
-def _point(name: str, values: list[float]) -> dict[str, Any]:
-    return {
-        "name": name,
-        "mean": statistics.fmean(values),
-        "sd": statistics.stdev(values) if len(values) > 1 else 0.0,
-        "runs": len(values),
-    }
+def _point(name: str, values: list[float]) -> GridPoint:
+    return GridPoint(
+        name=name,
+        mean=statistics.fmean(values),
+        sd=statistics.stdev(values) if len(values) > 1 else 0.0,
+        runs=len(values),
+    )

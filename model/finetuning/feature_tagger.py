@@ -13,23 +13,21 @@ Letters for shapes as in `model.data.batches`; K combined layers, L units per LS
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Self
 
-import numpy as np
 import torch
 from torch import nn
 
 from model.encoder.bert import BertModel, Dense, initialize_weights
 from model.encoder.dropout import Dropout, seed_dropout
 from model.finetuning.batches import TaskBatch, TaskOutput
+from model.finetuning.heads import add_loss
 from model.finetuning.task_model import (
     FromCheckpoint,
-    add_loss,
     check_length,
     task_model_from_checkpoint,
 )
-from model.finetuning.window_lstm import BiLSTM, lay_out_windows
+from model.finetuning.window_lstm import BiLSTM
 from schemas.errors import ConfigError
 from schemas.finetune_configs import MIN_LAYERS, LayerChoice, TaskTypeName
 from schemas.model_configs import ModelConfig
@@ -47,14 +45,12 @@ class LayerMix(nn.Module):
             self.weights = nn.Parameter(torch.zeros(len(self.taken)))
             self.gamma = nn.Parameter(torch.ones(1))
 
-    def forward(self, layers: Sequence[torch.Tensor], positions: torch.Tensor) -> torch.Tensor:
-        """Combine `layers` (T, H) at `positions` (P,): (P, H), or (P, 4 H) if concatenated."""
-        found = [layers[number].index_select(0, positions).float() for number in self.taken]
+    def forward(self, layers: torch.Tensor) -> torch.Tensor:
+        """Combine the layers `taken` (P, K, H): (P, H), or (P, 4 H) if concatenated."""
         if not self.is_weighted:
-            return torch.cat(found, dim=1)
+            return layers.flatten(1)
         shares = torch.softmax(self.weights, dim=0)  # (K,)
-        stacked = torch.stack(found)  # (K, P, H)
-        return self.gamma * torch.einsum("k,kph->ph", shares, stacked)
+        return self.gamma * torch.einsum("k,pkh->ph", shares, layers)
 
 
 def _taken(choice: LayerChoice, *, layers: int) -> tuple[int, ...]:
@@ -166,21 +162,28 @@ class FeatureTagger(nn.Module):
         Raises:
             TrainingError: A sequence exceeds the encoder's positions.
         """
-        check_length(batch.tokens, self.config)
-        positions, counts = batch.positions, batch.position_counts
-        assert positions is not None and counts is not None  # noqa: S101, PT018  # for mypy
-        with torch.no_grad():
-            encoded = self.bert(batch.tokens, all_layers=True)
-        with torch.autocast(positions.device.type, enabled=False):
-            x = self.mix(encoded.layers, positions)  # (P, H), or (P, 4 H)
-            counts = counts[counts > 0]
-            windows = lay_out_windows(
-                np.cumsum(counts) - counts, counts, positions=len(x), device=x.device
-            )
+        counts = batch.position_counts
+        assert counts is not None  # noqa: S101  # for mypy
+        encoded = self.encode(batch) if batch.encoded is None else batch.encoded
+        with torch.autocast(encoded.device.type, enabled=False):
+            x = self.mix(encoded)  # (P, H), or (P, 4 H)
+            lengths = counts[counts > 0].tolist()
             before, *between, after = self.dropouts
-            x = after(self.lstm(before(x), windows, between=between))  # (P, 2 L)
+            x = after(self.lstm(before(x), lengths, between=between))  # (P, 2 L)
             logits = self.classifier(x)  # (P, outputs)
         return add_loss(logits, batch, kind="tagging", scale=scale)
+
+    def encode(self, batch: TaskBatch) -> torch.Tensor:
+        """Return the layers that `mix` combines at the tagged words, float32 (P, K, H).
+
+        They are constants of a training, whose encoder is frozen and has no dropout.
+        """
+        check_length(batch.tokens, self.config)
+        assert batch.positions is not None  # noqa: S101  # for mypy
+        with torch.no_grad():
+            layers = self.bert(batch.tokens, all_layers=True).layers
+            taken = [layers[number].index_select(0, batch.positions) for number in self.mix.taken]
+            return torch.stack(taken, dim=1).float()
 
 
 def feature_tagger_from_checkpoint(

@@ -6,14 +6,13 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from model.launch.launcher import local_folder
+from model.training.workers import local_folder
 from schemas.finetune_configs import FeaturesConfig, TrialConfig
 from schemas.manifest import StageInput
 
 CURVE_FILE = "curve.jsonl"
 TIMING_FILE = "timing.json"
 METRICS_FILE = "metrics.json"
-MAJORITY_FILE = "majority.json"
 RECORDS = frozenset({CURVE_FILE, TIMING_FILE})
 """Records of the training in the artifact, outside its content digest."""
 

@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Generator
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
 from model.data.loader import prefetch
 from model.finetuning.batches import TaskBatch, TaskStep
+from model.finetuning.feature_tagger import FeatureTagger
 from model.finetuning.jobs import CURVE_FILE, TrialJob
 from model.finetuning.phases import Phase, TrialState, phases_of, steps_of
+from model.finetuning.prediction import PredictionOptions, compute_outputs
 from model.finetuning.results import write_results
-from model.finetuning.setup import TrialSetup, open_trial
-from model.finetuning.word_rows import WordRows, has_unused_rows
-from model.launch.distributed import ProcessGroup, choose_precision, choose_worker_device
-from model.launch.stopping import StopRequest
-from model.monitoring.reporter import TrialLogger
-from model.optim.optimizer import Optimizer, build_optimizer
-from model.optim.schedules import learning_rate
+from model.finetuning.setup import DEV, Split, TrialSetup, open_trial
+from model.optim import Optimizer, build_optimizer, learning_rate
 from model.training.checkpoints import Checkpoints
+from model.training.distributed import ProcessGroup, choose_precision, choose_worker_device
 from model.training.health import PAGE
+from model.training.log import TrialLogger
 from model.training.loop import StepMetrics, Trainer, TrainingModule, resume_from_checkpoint
+from model.training.progress import PROGRESS_FILE
+from model.training.stopping import StopRequest
+from pipelines.arrays import Float32s
 from pipelines.seeds import key_for
 from schemas.errors import TrainingError
 from schemas.model_configs import ScheduleConfig
@@ -57,31 +63,67 @@ def train_trial(job: TrialJob, *, stop: StopRequest) -> dict[str, Any]:
         f"{job.work}/checkpoints", keep_last=job.config.checkpoints.save_total_limit
     )
     with checkpoints.lock():
-        training = FineTuningModule(open_trial(job), device=device, checkpoints=checkpoints)
+        setup = open_trial(job)
+        setup.model.to(device)
+        if isinstance(setup.model, FeatureTagger):
+            setup = encode_splits(setup, setup.model, device=device, stop=stop)
+        training = FineTuningModule(setup, device=device, checkpoints=checkpoints)
         group = ProcessGroup(0, 1, device)
         trainer = Trainer(training, group=group, checkpoints=checkpoints, stop=stop)
         with closing(training.logger):
             trainer.run()
             trainer.save_if_needed(older_than=_LAST_SAVE_SECONDS)
-            training.flush_logs()
-            training.restore_words()
+            training.logger.flush()
             try:
                 return write_results(
                     training.setup,
                     device=device,
                     done=training.progress,
                     stop=stop,
-                    logger=training.logger,
                 )
             except TrainingError:
                 if stop.reason:
-                    training.reduce_words()
                     trainer.save_if_needed()
                 raise
             finally:
                 del training, trainer
                 if device.type == "cuda":  # free memory for other trials of this process
                     torch.cuda.empty_cache()
+
+
+def encode_splits(
+    setup: TrialSetup, model: FeatureTagger, *, device: torch.device, stop: StopRequest
+) -> TrialSetup:
+    """Return a trial whose training data has the outputs of its frozen encoder.
+
+    The encoder reads the data once, not in each epoch. A file in the trial's folder holds the
+    outputs, because those of a large encoder exceed the memory; it vanishes with the process.
+
+    Raises:
+        TrainingError: A stop was requested.
+    """
+    job, folder = setup.job, setup.job.folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    splits = dict(setup.splits)
+    for name in splits.keys() - {DEV}:
+        examples, features = splits[name]
+        options = PredictionOptions(
+            per_device_max_tokens=job.config.per_device_max_tokens,
+            device=device,
+            is_bf16=choose_precision(job.config.precision, device) == "bf16",
+            progress=f"{job.name}: encode {name}",
+            progress_file=folder / PROGRESS_FILE,
+            stop=stop,
+        )
+        new_array = functools.partial(_new_file_array, folder=folder)
+        encoded = compute_outputs(model.encode, features, options, new_array=new_array)
+        splits[name] = Split(examples, replace(features, encoded=encoded))
+    return replace(setup, splits=splits)
+
+
+def _new_file_array(shape: tuple[int, ...], *, folder: Path) -> Float32s:
+    file = TemporaryFile(dir=folder)  # noqa: SIM115  # the array closes it
+    return np.memmap(file, np.float32, mode="w+", shape=shape)
 
 
 class FineTuningModule(TrainingModule[TaskStep]):
@@ -98,8 +140,7 @@ class FineTuningModule(TrainingModule[TaskStep]):
         self.checkpoint_config = self.config.checkpoints
         self.is_bf16 = choose_precision(self.config.precision, device) == "bf16"
         self.model: nn.Module = setup.model.to(device)
-        self.words = WordRows(setup) if has_unused_rows(setup) else None
-        self.phases = phases_of(setup, splits=self.words.splits if self.words else setup.splits)
+        self.phases = phases_of(setup)
         self.total_steps: int = sum(phase.steps for phase in self.phases)
         self.progress = TrialState()
         self._schedule = ScheduleConfig(
@@ -110,7 +151,7 @@ class FineTuningModule(TrainingModule[TaskStep]):
             checkpoints, model=self.model, optimizer=self.optimizer, load_state=self._load_state
         )
         folder = setup.job.folder()
-        self.logger = TrialLogger(
+        self.logger: TrialLogger = TrialLogger(
             self.name,
             folder=folder,
             curve=folder / CURVE_FILE,
@@ -185,13 +226,12 @@ class FineTuningModule(TrainingModule[TaskStep]):
         self.progress.examples += len(batch.units)
         self.progress.tokens += batch.tokens
 
-    def on_step_end(self, batch: TaskStep, metrics: StepMetrics) -> None:
+    def on_step_end(self, batch: TaskStep, metrics: StepMetrics) -> str:
         del batch
         state, phase = self.progress, self._phase_of(self.steps)
         state.seconds = metrics.seconds
         state.loss += metrics.loss
         state.losses += 1
-        state.word_decay *= 1 - metrics.learning_rate * self.config.optimizer.weight_decay
         is_last = state.steps == phase.end
         if is_last or state.steps % max(1, self.total_steps // _CURVE_LINES) == 0:
             self.logger.log_step(
@@ -205,16 +245,7 @@ class FineTuningModule(TrainingModule[TaskStep]):
             )
             state.loss, state.losses = 0.0, 0
         self.logger.on_step_end(state.steps, loss=metrics.loss)
-
-    def restore_words(self) -> None:
-        """Put unused word embeddings back into the model; it cannot be trained further."""
-        if self.words is not None:
-            self.words.restore(decay=self.progress.word_decay)
-
-    def reduce_words(self) -> None:
-        """Undo `restore_words`."""
-        if self.words is not None:
-            self.words.reduce()
+        return ""
 
     def state_dict(self) -> dict[str, Any]:
         return asdict(self.progress)
@@ -223,6 +254,3 @@ class FineTuningModule(TrainingModule[TaskStep]):
         split = self._phase_of(self.steps).split
         rows = split.features.rows[batch.units]
         return "examples", [str(split.examples["id"][int(row)]) for row in rows]
-
-    def flush_logs(self) -> None:
-        self.logger.flush()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -41,7 +41,6 @@ class TrialState:
         steps: Steps in all phases.
         examples, tokens: Total units and tokens trained on.
         loss, losses: Sum and number of the losses since the curve's last line.
-        word_decay: Product of the weight decay of all steps, for word embeddings without gradient.
         seconds: Training time (`model.training.loop.Stopwatch`).
     """
 
@@ -50,24 +49,17 @@ class TrialState:
     tokens: int = 0
     loss: float = 0.0
     losses: int = 0
-    word_decay: float = 1.0
     seconds: float = 0.0
 
 
-def phases_of(setup: TrialSetup, *, splits: Mapping[str, Split] | None = None) -> tuple[Phase, ...]:
-    """Return the phases of a trial in order; each has its own schedule and optimizer state.
-
-    Args:
-        setup: Setup of the trial.
-        splits: Splits to train on. Default: those of the setup.
-    """
-    splits = splits or setup.splits
+def phases_of(setup: TrialSetup) -> tuple[Phase, ...]:
+    """Return the phases of a trial in order; each has its own schedule and optimizer state."""
     found: list[Phase] = []
     config = setup.job.config
     for name, epochs in ((AUGMENTATION, config.augmentation_epochs), (TRAIN, config.num_epochs)):
-        if name not in splits:
+        if name not in setup.splits:
             continue
-        split = splits[name]
+        split = setup.splits[name]
         batches = -(-split.features.units // config.batch_size)
         whole = steps = batches * epochs
         if config.max_steps is not None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import itertools
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,19 +19,22 @@ from torch import nn
 from tqdm import tqdm
 
 from model.encoder.hf_config import validate, vocabulary_url
-from model.finetuning.batches import group_bounds, lay_out_units
+from model.finetuning.batches import TaskBatch, group_bounds, lay_out_units
+from model.finetuning.heads import HEADS
 from model.finetuning.jobs import EvaluationJob
-from model.finetuning.saved_models import load_task_model
-from model.launch.distributed import choose_worker_device
-from model.launch.stopping import StopRequest
+from model.finetuning.saved_models import describe_task_model, load_task_model
 from model.task_types.by_name import TASK_TYPES
 from model.task_types.features import Features
 from model.task_types.prediction_files import predictions_file, to_lines
+from model.task_types.qa import apply_threshold
+from model.task_types.squad_metrics import best_threshold
 from model.task_types.task_type import Encoding
 from model.tasks import find_task
 from model.tasks.examples import read_examples
+from model.training.distributed import choose_worker_device
+from model.training.progress import ProgressFile
+from model.training.stopping import StopRequest
 from pipelines.arrays import Float32s, Int64s, ranges
-from pipelines.progress import ProgressFile
 from pipelines.wordpiece.text_rules import get_text_rules
 from pipelines.wordpiece.tokenizer import WordPieceTokenizer
 from pipelines.wordpiece.vocab_files import read_vocab
@@ -49,22 +54,21 @@ def run_evaluation(job: EvaluationJob, *, stop: StopRequest) -> dict[str, Any]:
         torch.set_num_threads(job.threads)
     predictors = [Predictor.open(member.data, device=job.device) for member in job.members]
     task, threshold = predictors[0].task, predictors[0].threshold
-    task_type = TASK_TYPES[task.type]
-    for split in job.splits:
-        examples = read_examples(job.examples, split)
-        found = answer(
-            predictors,
-            examples,
-            per_device_max_tokens=job.per_device_max_tokens,
-            progress=f"{job.name} {split}",
-            stop=stop,
-        )
-        if len(predictors) > 1 and split == "dev":
-            tuned = task_type.tune_threshold(examples, found, task=task)
-            threshold = threshold if tuned is None else tuned
+    tables = {split: read_examples(job.examples, split) for split in job.splits}
+    predictions = _answer_splits(
+        predictors,
+        tables,
+        per_device_max_tokens=job.per_device_max_tokens,
+        progress=job.name,
+        stop=stop,
+    )
+    for split, rows in predictions.items():
         if task.has_unanswerable:
-            found = task_type.apply_threshold(found, threshold)
-        Path(job.folder, predictions_file(split)).write_bytes(to_lines(found))
+            is_tuned = len(predictors) > 1 and split == "dev"
+            if is_tuned and TASK_TYPES[task.type].is_answered(tables[split]):
+                threshold = best_threshold(tables[split], rows)
+            rows = apply_threshold(rows, threshold)
+        Path(job.folder, predictions_file(split)).write_bytes(to_lines(rows))
     return {"threshold": threshold}
 
 
@@ -73,7 +77,6 @@ class Predictor(Encoding):
     """Fine-tuned model with its tokenizer and features."""
 
     folder: str
-    model: nn.Module
     threshold: float
     """Tau of questions without answer, tuned on dev; 0 for other tasks."""
 
@@ -83,32 +86,39 @@ class Predictor(Encoding):
 
     @classmethod
     def open(cls, folder: str, *, device: str = "auto") -> Predictor:
-        """Load the folder of a fine-tuned artifact, local or any fsspec URL.
+        """Read all but the weights of a fine-tuned artifact, from a local path or any fsspec URL.
 
         Raises:
             CheckpointError: It has no model fine-tuned by bertloom, or its files do not match.
         """
-        tuned = load_task_model(folder)
-        about = validate(_About, tuned.about, where=f"{folder}: config.json, bertloom")
-        task, kind = find_task(about.task), tuned.model.kind
+        kind, labels, own = describe_task_model(folder)
+        about = validate(_About, own, where=f"{folder}: config.json, bertloom")
+        task = find_task(about.task)
         if task.type != kind:
             raise CheckpointError(
                 f"{folder}: config.json: expected a head for {task.type}, the type of "
                 f"{task.name}, got one for {kind}: the file was changed"
             )
         vocab = read_vocab(vocabulary_url(folder))
-        chosen = choose_worker_device(device)
         return cls(
             folder=folder,
-            model=tuned.model.to(chosen).eval(),
             tokenizer=WordPieceTokenizer(vocab, **get_text_rules(about.model_dump())),
             task=task,
-            labels=tuple(tuned.labels),
+            labels=labels,
             config=about.features,
             threshold=about.threshold,
-            device=chosen,
+            device=choose_worker_device(device),
             is_bf16=about.precision == "bf16",
         )
+
+    @functools.cached_property
+    def model(self) -> nn.Module:
+        """Model in evaluation mode, loaded at its first use."""
+        return load_task_model(self.folder).model.to(self.device).eval()
+
+    def unload(self) -> None:
+        """Free the model; the next use loads it again."""
+        self.__dict__.pop("model", None)
 
 
 class _About(BaseModel):
@@ -129,55 +139,73 @@ def answer(
     *,
     per_device_max_tokens: int = 16_384,
     progress: str = "",
-    stop: StopRequest | None = None,
 ) -> list[dict[str, Any]]:
-    """Return the outputs of one model, or of an ensemble, for examples.
+    """Return the answers of one model, or of an ensemble, to examples.
 
     An ensemble averages probabilities for softmax outputs, otherwise scores and start and end
     logits.
 
     Args:
-        predictors: At least one, all of one task with equal labels and features.
+        predictors: At least one, all of one task with equal labels, features and vocabulary.
         examples: Examples of the task's type.
         per_device_max_tokens: Limits memory.
         progress: Name in a progress bar; "" for none.
-        stop: Stop request, checked between micro-batches.
 
     Raises:
-        TrainingError: A stop was requested.
         PredictionsError: The models differ in vocabulary, labels or features.
     """
     first = predictors[0]
-    task_type = TASK_TYPES[first.task.type]
-    features = task_type.build_features(examples, first, is_training=False)
-    said = []
-    for predictor in predictors:
+    found = _answer_splits(
+        predictors,
+        {"": examples},
+        per_device_max_tokens=per_device_max_tokens,
+        progress=progress,
+    )[""]
+    return apply_threshold(found, first.threshold) if first.task.has_unanswerable else found
+
+
+def _answer_splits(
+    predictors: Sequence[Predictor],
+    tables: Mapping[str, pa.Table],
+    *,
+    per_device_max_tokens: int,
+    progress: str,
+    stop: StopRequest | None = None,
+) -> dict[str, list[dict[str, Any]]]:
+    """Return the answers to each split, with a threshold of 0.
+
+    Each model predicts all splits; an ensemble holds one model at a time.
+    """
+    first = predictors[0]
+    for predictor in predictors[1:]:
         _check_alike(predictor, first)
-        own = features
-        if predictor is not first:
-            own = task_type.build_features(examples, predictor, is_training=False)
-        if not np.array_equal(own.input_ids, features.input_ids):
-            raise PredictionsError(
-                f"{predictor.folder} and {first.folder} cut the examples into other word pieces: "
-                "expected models with one vocabulary in an ensemble"
-            )
-        said.append(
-            predict(
-                predictor.model,
-                own,
+    task_type, head = TASK_TYPES[first.task.type], HEADS[first.task.type]
+    features = {
+        split: task_type.build_features(table, first, is_training=False)
+        for split, table in tables.items()
+    }
+    outputs: dict[str, list[Float32s]] = {split: [] for split in tables}
+    for predictor in predictors:
+        for split, own in features.items():
+            options = PredictionOptions(
                 per_device_max_tokens=per_device_max_tokens,
                 device=predictor.device,
-                pad_id=predictor.tokenizer.pad_id,
                 is_bf16=predictor.is_bf16,
-                progress=progress,
+                progress=f"{progress} {split}".strip(),
                 stop=stop,
             )
+            outputs[split].append(predict(predictor.model, own, options))
+        if len(predictors) > 1:
+            predictor.unload()
+    return {
+        split: task_type.decode(
+            table,
+            features[split],
+            _mean(outputs[split], is_probable=head.is_softmax),
+            encoding=first,
         )
-    outputs = _mean(said, is_probable=task_type.is_softmax)
-    found = task_type.decode(examples, outputs, encoding=first)
-    return (
-        task_type.apply_threshold(found, first.threshold) if first.task.has_unanswerable else found
-    )
+        for split, table in tables.items()
+    }
 
 
 def _check_alike(predictor: Predictor, first: Predictor) -> None:
@@ -187,12 +215,18 @@ def _check_alike(predictor: Predictor, first: Predictor) -> None:
                 f"{predictor.folder} and {first.folder} differ in {name}: expected models of one "
                 "task with the same labels and features in an ensemble"
             )
+    own, other = predictor.tokenizer, first.tokenizer
+    if (own.rules, own.vocab) != (other.rules, other.vocab):
+        raise PredictionsError(
+            f"{predictor.folder} and {first.folder} differ in vocabulary or text rules: expected "
+            "models with one vocabulary in an ensemble"
+        )
 
 
-def _mean(said: list[Float32s], *, is_probable: bool) -> Float32s:
-    if len(said) == 1:
-        return said[0]
-    stacked = np.stack(said).astype(np.float64)
+def _mean(outputs: list[Float32s], *, is_probable: bool) -> Float32s:
+    if len(outputs) == 1:
+        return outputs[0]
+    stacked = np.stack(outputs).astype(np.float64)
     mean: Float32s
     if not is_probable:
         mean = stacked.mean(axis=0).astype(np.float32)
@@ -205,33 +239,34 @@ def _mean(said: list[Float32s], *, is_probable: bool) -> Float32s:
     return mean
 
 
-def predict(
-    model: nn.Module,
-    features: Features,
-    *,
-    per_device_max_tokens: int,
-    device: torch.device | str,
-    pad_id: int,
-    is_bf16: bool = False,
-    progress: str = "",
-    progress_file: Path | None = None,
-    stop: StopRequest | None = None,
-) -> Float32s:
+@dataclass(frozen=True, kw_only=True)
+class PredictionOptions:
+    """Options of a prediction."""
+
+    per_device_max_tokens: int
+    """Maximum tokens per micro-batch; limits memory."""
+
+    device: torch.device
+    is_bf16: bool = False
+    """True to compute under autocast to bfloat16, like the training."""
+
+    progress: str = ""
+    """Name in the terminal's progress bar; "" for none."""
+
+    progress_file: Path | None = None
+    """File for the progress of a worker process, which has no terminal."""
+
+    stop: StopRequest | None = None
+    """Stop request, checked between micro-batches."""
+
+
+def predict(model: nn.Module, features: Features, options: PredictionOptions) -> Float32s:
     """Return the raw outputs of all sequences, concatenated in the order of the features.
 
-    Batches are packed, longest units first: units of a micro-batch have similar lengths, and a lack
-    of memory shows at once.
-
     Args:
-        model: Model such as a `TaskModel`, on `device`; its mode is restored.
+        model: Model such as a `TaskModel`, on the device; its mode is restored.
         features: Features of one split; labels are ignored.
-        per_device_max_tokens: Maximum tokens per micro-batch; limits memory.
-        device: Device of the model.
-        pad_id: Id of [PAD]; unused without padding, but required by the layout.
-        is_bf16: Whether to compute under autocast to bfloat16, like the training.
-        progress: Name in the terminal's progress bar; "" for none.
-        progress_file: File for the progress of a worker process, which has no terminal.
-        stop: Stop request, checked between micro-batches.
+        options: Device and limits.
 
     Returns:
         float32 by kind: classification (U, labels), regression (U,), choice (U, choices), span
@@ -240,50 +275,92 @@ def predict(
     Raises:
         TrainingError: A stop was requested, or a sequence exceeds the model's positions.
     """
-    was_training, device = model.training, torch.device(device)
+    was_training = model.training
     model.eval()
-    outputs: Float32s | None = None
-    offsets = features.output_offsets
-    sizes = np.diff(features.offsets[:: features.per_unit])  # tokens per unit
-    done, total = 0, int(sizes.sum())
-    file = ProgressFile(progress_file, job=progress, unit="token")
-    file.write(done, total=total)
-    bar = tqdm(
-        total=total,
-        desc=progress,
-        unit="token",
-        unit_scale=True,
-        leave=False,
-        disable=not (progress and sys.stderr.isatty()),
-    )
     try:
-        autocast = torch.autocast(device.type, torch.bfloat16, enabled=is_bf16)
-        with bar, torch.inference_mode(), autocast:
-            for units in _group_units(sizes, limit=per_device_max_tokens):
-                if stop is not None and stop.reason:
-                    raise TrainingError(f"{progress or 'prediction'}: stopped ({stop.reason})")
-                step = lay_out_units(
-                    features,
-                    units,
-                    layout="packed",
-                    per_device_max_tokens=1 << 62,
-                    pad_id=pad_id,
-                )
-                (batch,) = step.micro_batches
-                said = model(batch._replace(labels=None).to(device)).logits.float().cpu().numpy()
-                rows = units
-                if offsets is not None:
-                    rows = ranges(offsets[units], offsets[units + 1] - offsets[units])
-                if outputs is None:
-                    size = features.units if offsets is None else int(offsets[-1])
-                    outputs = np.empty((size, *said.shape[1:]), np.float32)
-                outputs[rows] = said
-                done += step.tokens
-                bar.update(step.tokens)
-                file.write(done, total=total)
+        outputs = compute_outputs(lambda batch: model(batch).logits, features, options)
     finally:
         model.train(was_training)
     return _nothing(model, features) if outputs is None else outputs
+
+
+def compute_outputs(
+    compute: Callable[[TaskBatch], torch.Tensor],
+    features: Features,
+    options: PredictionOptions,
+    *,
+    new_array: Callable[[tuple[int, ...]], Float32s] = lambda shape: np.empty(shape, np.float32),
+) -> Float32s | None:
+    """Return the outputs of a function for all batches, in the order of the features.
+
+    Batches are packed, longest units first: units of a micro-batch have similar lengths, and a lack
+    of memory shows at once.
+
+    Args:
+        compute: Function of a batch without labels that returns a row for each row of a model's
+            outputs.
+        features, options: See `predict`.
+        new_array: Function that allocates the outputs.
+
+    Returns:
+        Outputs; None for features without units.
+    """
+    outputs: Float32s | None = None
+    offsets, device, stop = features.output_offsets, options.device, options.stop
+    sizes = np.diff(features.offsets[:: features.per_unit])  # tokens per unit
+    autocast = torch.autocast(device.type, torch.bfloat16, enabled=options.is_bf16)
+    with (
+        _show_progress(options, total=int(sizes.sum())) as advance,
+        torch.inference_mode(),
+        autocast,
+    ):
+        for units in _group_units(sizes, limit=options.per_device_max_tokens):
+            if stop is not None and stop.reason:
+                raise TrainingError(f"{options.progress or 'prediction'}: stopped ({stop.reason})")
+            step = lay_out_units(
+                features,
+                units,
+                layout="packed",
+                per_device_max_tokens=1 << 62,
+                pad_id=0,  # any id: there is no padding
+            )
+            (batch,) = step.micro_batches
+            values = compute(batch._replace(labels=None).to(device)).float().cpu().numpy()
+            rows = units
+            if offsets is not None:
+                rows = ranges(offsets[units], offsets[units + 1] - offsets[units])
+            if outputs is None:
+                size = features.units if offsets is None else int(offsets[-1])
+                outputs = new_array((size, *values.shape[1:]))
+            outputs[rows] = values
+            advance(step.tokens)
+    return outputs
+
+
+@contextlib.contextmanager
+def _show_progress(options: PredictionOptions, *, total: int) -> Iterator[Callable[[int], None]]:
+    """Yield a function that counts finished tokens in the terminal and the progress file."""
+    file = ProgressFile(options.progress_file, job=options.progress, unit="token")
+    file.write(0, total=total)
+    bar = tqdm(
+        total=total,
+        desc=options.progress,
+        unit="token",
+        unit_scale=True,
+        leave=False,
+        disable=not (options.progress and sys.stderr.isatty()),
+    )
+
+    done = 0
+
+    def advance(tokens: int) -> None:
+        nonlocal done
+        done += tokens
+        bar.update(tokens)
+        file.write(done, total=total)
+
+    with bar:
+        yield advance
 
 
 def _group_units(sizes: Int64s, *, limit: int) -> list[Int64s]:

@@ -12,19 +12,21 @@ import torch
 
 from model.finetuning.jobs import CURVE_FILE, METRICS_FILE, TIMING_FILE
 from model.finetuning.phases import TrialState, phases_of
-from model.finetuning.prediction import predict
+from model.finetuning.prediction import PredictionOptions, predict
 from model.finetuning.saved_models import save_task_model
-from model.finetuning.setup import DEV, TRAIN, TrialSetup
-from model.launch.distributed import choose_precision, device_name
-from model.launch.stopping import StopRequest
-from model.monitoring.reporter import TrialLogger
+from model.finetuning.setup import DEV, TrialSetup
+from model.task_results import Cut, FinetunedModel, GridCell, TrainedAmount, TrialResult
 from model.task_types.by_name import TASK_TYPES
 from model.task_types.prediction_files import predictions_file, to_lines
+from model.task_types.qa import apply_threshold
+from model.task_types.squad_metrics import best_threshold
 from model.task_types.task_type import Prediction
 from model.tasks.reduced_data import examples_cut
 from model.training.artifact_files import to_json
-from model.training.health import TrainingWarning, check_answers, check_chance, warnings_json
-from pipelines.progress import PROGRESS_FILE
+from model.training.distributed import choose_precision, device_name
+from model.training.health import TrainingWarning, check_answers, warnings_json
+from model.training.progress import PROGRESS_FILE
+from model.training.stopping import StopRequest
 from pipelines.wordpiece.tokenizer import tokenizer_config_json, tokenizer_json
 from pipelines.wordpiece.vocab_files import (
     TOKENIZER_CONFIG_FILE,
@@ -41,7 +43,6 @@ def write_results(
     device: torch.device,
     done: TrialState,
     stop: StopRequest,
-    logger: TrialLogger,
 ) -> dict[str, Any]:
     """Predict dev, score the predictions, and write all files of the artifact to the job's folder.
 
@@ -70,10 +71,9 @@ def write_results(
         "threads": torch.get_num_threads(),
     }
     (folder / TIMING_FILE).write_bytes(to_json(pace))
-    logger.finish()
-    statistics = _statistics(setup, metrics, threshold=threshold, done=done)
+    result = _trial_result(setup, metrics, threshold=threshold, done=done, warnings=warnings)
     return {
-        "statistics": {**statistics, "warnings": warnings_json(warnings)},
+        "statistics": result.to_statistics(),
         "counters": {**setup.counters, "steps": done.steps, "examples-trained": done.examples},
         "notes": list(setup.notes),
     }
@@ -92,51 +92,41 @@ def _answer_dev(
     examples, features = setup.splits[DEV]
     task, job = setup.task, setup.job
     task_type = TASK_TYPES[task.type]
-    outputs = predict(
-        setup.model,
-        features,
+    options = PredictionOptions(
         per_device_max_tokens=job.config.per_device_max_tokens,
         device=device,
-        pad_id=setup.tokenizer.pad_id,
         is_bf16=is_bf16,
         progress=f"{job.name}: dev",
         progress_file=job.folder() / PROGRESS_FILE,
         stop=stop,
     )
-    predictions = task_type.decode(examples, outputs, encoding=setup)
-    threshold = task_type.tune_threshold(examples, predictions, task=task)
-    if threshold is not None:
-        predictions = task_type.apply_threshold(predictions, threshold)
+    outputs = predict(setup.model, features, options)
+    predictions = task_type.decode(examples, features, outputs, encoding=setup)
+    threshold = 0.0
+    if task.has_unanswerable and task_type.is_answered(examples):
+        threshold = best_threshold(examples, predictions)
+        predictions = apply_threshold(predictions, threshold)
     file = folder / predictions_file(DEV)
     file.write_bytes(to_lines(predictions))
     found = task_type.score_file(str(file), examples, task=task).metrics
     warnings = _find_warnings(setup, predictions, found)
-    return ({DEV: found} if found else {}), threshold or 0.0, warnings
+    return ({DEV: found} if found else {}), threshold, warnings
 
 
 def _find_warnings(
     setup: TrialSetup, predictions: Sequence[Prediction], metrics: Mapping[str, float]
 ) -> list[TrainingWarning]:
-    """Check predictions on dev for one constant answer, then their scores for chance.
+    """Check predictions on dev for one constant answer.
 
-    A model from scratch is not checked: it is the baseline of pretraining and often scores at
-    chance.
+    A model from scratch is not checked: it is the baseline of pretraining.
     """
     if not metrics or setup.job.config.model is not None:
         return []
-    dev, task, task_type = setup.splits[DEV].examples, setup.task, TASK_TYPES[setup.task.type]
     predicted, right = (
-        Counter(answer for row in rows for answer in task_type.list_answers(row))
-        for rows in (predictions, dev.to_pylist())
+        Counter(answer for row in rows for answer in TASK_TYPES[setup.task.type].list_answers(row))
+        for rows in (predictions, setup.splits[DEV].examples.to_pylist())
     )
     warning = check_answers(predicted, right)
-    if warning is None:
-        train, metric = setup.splits[TRAIN].examples, task.metrics[0]
-        answer = task_type.majority_answer(train, task=task, labels=setup.labels)
-        constant = task_type.score(dev, task_type.majority_predictions(dev, answer), task=task)
-        warning = check_chance(
-            metric, metrics[metric], constant_score=constant[metric], examples=len(dev)
-        )
     return [] if warning is None else [warning]
 
 
@@ -161,53 +151,54 @@ def _model_files(setup: TrialSetup, *, threshold: float, precision: str) -> dict
     }
 
 
-def _statistics(
+def _trial_result(
     setup: TrialSetup,
     metrics: dict[str, dict[str, float]],
     *,
     threshold: float,
     done: TrialState,
-) -> dict[str, Any]:
+    warnings: Sequence[TrainingWarning | None],
+) -> TrialResult:
     config, shape = setup.job.config, setup.model.config
-    model: dict[str, Any] = {
-        "num_hidden_layers": shape.num_hidden_layers,
-        "hidden_size": shape.hidden_size,
-        "num_attention_heads": shape.num_attention_heads,
-    }
-    if config.method == "feature-based":
-        model["feature_layers"] = config.feature_layers
-    if config.bilstm:
-        model["bilstm"] = True
-    return {
-        "task": setup.task.name,
-        "kind": setup.task.type,
-        "method": config.method,
-        "cell": trial_axes(config),
-        "metrics": metrics,
-        "threshold": threshold,
+    features = {"feature_layers": config.feature_layers}
+    return TrialResult(
+        task=setup.task.name,
+        kind=setup.task.type,
+        method=config.method,
+        cell=GridCell(**trial_axes(config)),
+        metrics=metrics,
+        threshold=threshold,
         **setup.tokenizer.rules,
-        "model": model,
-        "cut": _cut(setup),
-        "training": {"steps": done.steps, "examples": done.examples, "tokens": done.tokens},
-    }
+        model=FinetunedModel(
+            num_hidden_layers=shape.num_hidden_layers,
+            hidden_size=shape.hidden_size,
+            num_attention_heads=shape.num_attention_heads,
+            **(features if config.method == "feature-based" else {}),
+            **({"bilstm": True} if config.bilstm else {}),
+        ),
+        cut=_cut(setup),
+        training=TrainedAmount(steps=done.steps, examples=done.examples, tokens=done.tokens),
+        warnings=tuple(warnings_json(warnings)),
+    )
 
 
-def _cut(setup: TrialSetup) -> dict[str, Any]:
+def _cut(setup: TrialSetup) -> Cut:
     """Return the reductions of the data and the steps of this training."""
     cut = examples_cut(setup.job.examples.statistics)
+    texts = list(cut.training)
     phases, config = phases_of(setup), setup.job.config
     steps, whole = sum(phase.steps for phase in phases), sum(phase.whole for phase in phases)
     if steps < whole:
-        cut["training"].append(f"{steps:,} of {whole:,} steps")
+        texts.append(f"{steps:,} of {whole:,} steps")
     counters = setup.counters
     unused = sum(n for name, n in counters.items() if _is_unused_in_training(name))
     if unused:
-        cut["training"].append(f"without {unused:,} training rows that make no sequence")
+        texts.append(f"without {unused:,} training rows that make no sequence")
     if config.max_seq_length < setup.task.max_seq_length:
-        texts = sum(n for name, n in counters.items() if name.startswith("texts-truncated@"))
-        if texts:
-            cut["training"].append(f"{texts:,} texts cut at {config.max_seq_length} tokens")
-    return cut
+        cut_texts = sum(n for name, n in counters.items() if name.startswith("texts-truncated@"))
+        if cut_texts:
+            texts.append(f"{cut_texts:,} texts cut at {config.max_seq_length} tokens")
+    return Cut(training=tuple(texts), splits=cut.splits)
 
 
 def _is_unused_in_training(counter: str) -> bool:

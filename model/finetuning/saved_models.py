@@ -20,6 +20,7 @@ from model.encoder.hf_config import (
     WEIGHTS_FILE,
     HFConfig,
     hf_config,
+    read_config,
     shown,
     some_of,
     validate,
@@ -32,8 +33,8 @@ from model.encoder.hf_weights import (
     read_checkpoint,
 )
 from model.finetuning.feature_tagger import FeatureTagger
+from model.finetuning.heads import HEADS
 from model.finetuning.task_model import BILSTM_PREFIX, TaskModel
-from model.task_types.by_name import TASK_TYPES
 from schemas.base_configs import DropoutProb
 from schemas.errors import CheckpointError, ConfigError
 from schemas.finetune_configs import LayerChoice, TaskTypeName
@@ -93,7 +94,7 @@ def save_task_model(
         described["architectures"] = ["BertModel"]
         described |= _lstm_fields(model)
     else:
-        described["architectures"] = [TASK_TYPES[model.kind].architecture]
+        described["architectures"] = [HEADS[model.kind].architecture]
         described["classifier_dropout"] = model.dropout.rate
     state = {
         name_in_file: model.get_parameter(name)
@@ -106,6 +107,26 @@ def save_task_model(
     return {CONFIG_FILE: f"{config}\n".encode(), WEIGHTS_FILE: weights}
 
 
+class TaskModelDescription(NamedTuple):
+    """Description of a fine-tuned model in its config.json; see `TunedModel`."""
+
+    kind: TaskTypeName
+    labels: tuple[str, ...]
+    about: dict[str, Any]
+
+
+def describe_task_model(folder_url: str) -> TaskModelDescription:
+    """Read the description of a fine-tuned model, without its weights.
+
+    Raises:
+        CheckpointError: The config.json is missing, unreadable, or of another model.
+    """
+    hf, where = read_config(folder_url), f"{folder_url.rstrip('/')}/{CONFIG_FILE}"
+    kind, _ = _find_kind(hf, where=where)
+    labels = _labels(hf, kind=kind, outputs=len(hf.id2label or ()), where=where)
+    return TaskModelDescription(kind, labels, hf.bertloom)
+
+
 def load_task_model(folder_url: str) -> TunedModel:
     """Load a fine-tuned model from its folder, a local path or any fsspec URL.
 
@@ -116,16 +137,7 @@ def load_task_model(folder_url: str) -> TunedModel:
     """
     read = read_checkpoint(folder_url)
     hf, where = read.described, read.where
-    is_tagger = hf.bertloom.get("method") == "feature-based"
-    lstm: _LSTMFields | None = None
-    kind: TaskTypeName = "tagging"
-    if is_tagger:
-        lstm = validate(_TaggerFields, hf.bertloom_feature_tagger, where=f"{where}, {SHAPE_KEY}")
-    elif hf.bertloom_bilstm is not None:
-        lstm = validate(_BiLSTMFields, hf.bertloom_bilstm, where=f"{where}, {BILSTM_KEY}")
-        kind = lstm.kind
-    else:
-        kind = _kind(hf, where=where)
+    kind, lstm = _find_kind(hf, where=where)
     head = _file_name("classifier.weight", kind, has_bilstm=isinstance(lstm, _BiLSTMFields))
     if head not in read.state:
         raise CheckpointError(
@@ -141,7 +153,7 @@ def load_task_model(folder_url: str) -> TunedModel:
             f"{read.weights_url}: no pooler, which {kind} reads: the model is incomplete"
         )
     fill_parameters(model, {names[name_in_file]: value for name_in_file, value in found.items()})
-    labels = _labels(hf, outputs=outputs, where=where) if TASK_TYPES[kind].outputs is None else ()
+    labels = _labels(hf, kind=kind, outputs=outputs, where=where)
     return TunedModel(model, labels, hf.bertloom)
 
 
@@ -237,7 +249,7 @@ def _label_fields(kind: TaskTypeName, labels: tuple[str, ...]) -> dict[str, Any]
     if kind in ("choice", "span"):
         return {}
     names = labels or ("LABEL_0",)
-    problem = TASK_TYPES[kind].problem
+    problem = HEADS[kind].problem
     return {
         "id2label": {str(number): name for number, name in enumerate(names)},
         "label2id": {name: number for number, name in enumerate(names)},
@@ -245,10 +257,21 @@ def _label_fields(kind: TaskTypeName, labels: tuple[str, ...]) -> dict[str, Any]
     }
 
 
-def _kind(hf: HFConfig, *, where: str) -> TaskTypeName:
-    kinds = [kind for kind, found in TASK_TYPES.items() if found.architecture in hf.architectures]
+def _find_kind(hf: HFConfig, *, where: str) -> tuple[TaskTypeName, _LSTMFields | None]:
+    """Return the task type of a model, and the shape of its LSTM layers, if any."""
+    if hf.bertloom.get("method") == "feature-based":
+        at = f"{where}, {SHAPE_KEY}"
+        return "tagging", validate(_TaggerFields, hf.bertloom_feature_tagger, where=at)
+    if hf.bertloom_bilstm is not None:
+        fields = validate(_BiLSTMFields, hf.bertloom_bilstm, where=f"{where}, {BILSTM_KEY}")
+        return fields.kind, fields
+    return _kind_of_architecture(hf, where=where), None
+
+
+def _kind_of_architecture(hf: HFConfig, *, where: str) -> TaskTypeName:
+    kinds = [kind for kind, head in HEADS.items() if head.architecture in hf.architectures]
     if not kinds:
-        known = sorted({found.architecture for found in TASK_TYPES.values()})
+        known = sorted({head.architecture for head in HEADS.values()})
         raise CheckpointError(
             f"{where}: architectures is {some_of(hf.architectures)}, expected one of "
             f"{', '.join(known)}: this is not a fine-tuned model; fine-tune it first"
@@ -258,16 +281,18 @@ def _kind(hf: HFConfig, *, where: str) -> TaskTypeName:
     if hf.problem_type is None:  # transformers then decides by the number of outputs
         return "regression" if len(hf.id2label or ()) == 1 else "classification"
     for kind in kinds:
-        if TASK_TYPES[kind].problem == hf.problem_type:
+        if HEADS[kind].problem == hf.problem_type:
             return kind
     raise CheckpointError(
         f"{where}: problem_type is {shown(hf.problem_type)}, expected one of "
-        f"{', '.join(TASK_TYPES[kind].problem for kind in kinds)}"
+        f"{', '.join(HEADS[kind].problem for kind in kinds)}"
     )
 
 
-def _labels(hf: HFConfig, *, outputs: int, where: str) -> tuple[str, ...]:
+def _labels(hf: HFConfig, *, kind: TaskTypeName, outputs: int, where: str) -> tuple[str, ...]:
     """Return the names of the outputs in order; transformers' defaults without id2label."""
+    if HEADS[kind].outputs is not None:
+        return ()
     defaults = {str(number): f"LABEL_{number}" for number in range(outputs)}
     names = hf.id2label or defaults
     if set(names) != set(defaults):

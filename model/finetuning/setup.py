@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from model.encoder.hf_config import vocabulary_url
 from model.finetuning.feature_tagger import FeatureTagger, feature_tagger_from_checkpoint
+from model.finetuning.heads import HEADS
 from model.finetuning.jobs import TrialJob
 from model.finetuning.task_model import TaskModel, new_task_model, task_model_from_checkpoint
 from model.task_types.by_name import TASK_TYPES
@@ -80,7 +81,7 @@ def open_trial(job: TrialJob) -> TrialSetup:
     if task.is_cased is not None and task.is_cased == tokenizer.lowercase:
         own, used = ("cased", "uncased") if task.is_cased else ("uncased", "cased")
         notes.append(f"the paper's model for {task.title} is {own}, this one {used}")
-    outputs = TASK_TYPES[task.type].outputs or len(labels)
+    outputs = HEADS[task.type].outputs or len(labels)
     model = _open_model(job, task=task, outputs=outputs, tokenizer=tokenizer, notes=notes)
     _check_length(job, positions=model.config.max_position_embeddings)
     splits = _open_splits(
@@ -143,7 +144,7 @@ def _open_splits(
 
 def _labels(task: Task, examples: StageInput) -> tuple[str, ...]:
     """Return the names of the outputs, in order; () for types whose outputs have none."""
-    if TASK_TYPES[task.type].outputs is not None:
+    if HEADS[task.type].outputs is not None:
         return ()
     return tuple(str(label) for label in examples.statistics.get("labels", ()))
 

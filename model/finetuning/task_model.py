@@ -9,10 +9,8 @@ from __future__ import annotations
 import functools
 from typing import Generic, NamedTuple, TypeVar
 
-import numpy as np
 import torch
 from torch import nn
-from torch.nn import functional
 
 from model.data.batches import TokenBatch
 from model.encoder.bert import BertModel, Dense, initialize_weights
@@ -25,10 +23,9 @@ from model.encoder.hf_weights import (
     read_checkpoint,
 )
 from model.finetuning.batches import TaskBatch, TaskOutput, device_tensor
-from model.finetuning.window_lstm import BiLSTM, lay_out_windows
-from model.task_types.by_name import TASK_TYPES
-from model.task_types.features import IGNORED
-from pipelines.arrays import Int64s
+from model.finetuning.heads import HEADS, add_loss, host_starts
+from model.finetuning.window_lstm import BiLSTM
+from pipelines.arrays import ranges
 from pipelines.io.file_systems import file_system
 from schemas.errors import TrainingError
 from schemas.finetune_configs import TaskTypeName
@@ -46,15 +43,7 @@ _HEADS = ("cls.", "classifier.", "qa_outputs.", BILSTM_PREFIX)
 class TaskModel(nn.Module):
     """Encoder with one dense layer and its fine-tuning loss.
 
-    * classification, regression: pooled vector, dropout, dense (run_classifier.py, lines 590-611;
-      regression has one output and the squared error).
-    * choice: the same with one output, a vector C whose product with each sequence of a unit is its
-      score; softmax over the unit's scores (paper 4.4).
-    * span: dense with two outputs on every token, a start and an end vector (paper 4.2). The
-    softmax
-      covers only the tokens of the sequence. run_squad.py and transformers include padding, so that
-      their loss depends on the padding of a batch; without padding all three are equal.
-    * tagging: dropout and dense on the tagged tokens, no CRF (paper 5.3).
+    The head of each task type is in `model.finetuning.heads`.
 
     A causal model (paper 5.1) is pooled at the last token of each sequence, because [CLS] attends
     only to itself. transformers' classes read [CLS] nevertheless.
@@ -73,6 +62,7 @@ class TaskModel(nn.Module):
         lstm: BiLSTM, or None.
         dropout: Dropout of the head; span has none.
         classifier: Dense layer, on 2 L values with a BiLSTM.
+        head: Head of the task type.
         kind, outputs, config, vocab_size, is_causal, lstm_hidden_size: Constructor arguments.
 
     Raises:
@@ -98,7 +88,7 @@ class TaskModel(nn.Module):
             config: Shape and dropout of the encoder.
             vocab_size: Number of word pieces.
             kind: Task type.
-            outputs: Outputs of the head, see `TaskType.outputs`.
+            outputs: Outputs of the head, see `Head.outputs`.
             dropout: Dropout rate of the head.
             is_causal: Whether tokens attend only to earlier tokens and themselves.
             lstm_hidden_size: L of a BiLSTM on the encoder; None for none.
@@ -106,7 +96,8 @@ class TaskModel(nn.Module):
             draws_weights: False leaves weights zero, for a caller that loads them.
         """
         super().__init__()
-        expected = TASK_TYPES[kind].outputs
+        self.head = HEADS[kind]
+        expected = self.head.outputs
         if outputs < 1 or expected not in (None, outputs):
             raise TrainingError(
                 f"{kind} with {outputs} outputs: expected {expected or 'one for each label'}"
@@ -137,7 +128,7 @@ class TaskModel(nn.Module):
     @property
     def reads_pooler(self) -> bool:
         """Return whether the head reads the encoder's pooler."""
-        return TASK_TYPES[self.kind].is_pooled and self.lstm is None
+        return self.head.reads == "pooled" and self.lstm is None
 
     def draw_lstm(self, *, seed: int) -> None:
         """Initialize the BiLSTM, if any."""
@@ -149,8 +140,7 @@ class TaskModel(nn.Module):
 
         Args:
             batch: Units on the model's device.
-            scale: Factor of the summed loss: 1 / terms of the global batch (units, or labeled
-                tokens for tagging), so that the losses of all micro-batches add up to its mean.
+            scale: See `add_loss`.
 
         Raises:
             TrainingError: A sequence exceeds the model's positions.
@@ -168,35 +158,33 @@ class TaskModel(nn.Module):
         sequence, pooled = encoded.sequence, encoded.pooled  # (T, H) or (P, H), (B, H)
         if self.lstm is not None:
             sequence, pooled = self._through_lstm(sequence, batch.tokens)  # (T, 2 L), (B, 2 L)
-        if self.kind == "span":
-            return self._classify(sequence)  # (T, 2)
-        if self.kind == "tagging":
-            assert batch.positions is not None  # noqa: S101  # for mypy
-            if self.lstm is not None:
+            if batch.positions is not None:
                 sequence = sequence.index_select(0, batch.positions)  # (P, 2 L)
-            return self._classify(self.dropout(sequence))  # (P, labels)
-        logits = self._classify(self.dropout(pooled))  # (B, outputs)
-        if self.kind == "choice":
-            return logits.view(len(batch.units), -1)  # (U, choices)
-        return logits.squeeze(1) if self.kind == "regression" else logits
+        x = pooled if self.head.reads == "pooled" else sequence
+        return self.head.shape(
+            self._classify(self.dropout(x) if self.head.has_dropout else x), batch
+        )
 
     def _read_positions(self, batch: TaskBatch) -> torch.Tensor | None:
         """Return the positions that the head reads in addition to [CLS], or None for all."""
-        if self.lstm is not None or self.kind == "span":
+        if self.lstm is not None or self.head.reads == "tokens":
             return None
         return batch.tokens.starts[:0] if batch.positions is None else batch.positions
 
     def _through_lstm(
         self, sequence: torch.Tensor, tokens: TokenBatch
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the BiLSTM's outputs (T, 2 L), meaningless in padding, and the final outputs of
+        """Return the BiLSTM's outputs (T, 2 L), 0 in padding, and the final outputs of
         both directions (B, 2 L)."""
         assert self.lstm is not None  # noqa: S101  # asked before
         lengths, device = tokens.lengths, sequence.device
-        starts = _host_starts(tokens)
-        windows = lay_out_windows(starts, lengths, positions=len(sequence), device=device)
+        starts = host_starts(tokens)
+        real = device_tensor(ranges(starts, lengths), device)
         with torch.autocast(device.type, enabled=False):
-            read = self.lstm(sequence.float(), windows, between=list(self.lstm_dropouts))
+            x = sequence.float().index_select(0, real)
+            of_real = self.lstm(x, lengths.tolist(), between=list(self.lstm_dropouts))
+            read = of_real.new_zeros((len(sequence), of_real.shape[1]))
+            read = read.index_copy(0, real, of_real)
         last = device_tensor(starts + lengths - 1, device)
         forwards, backwards = read.chunk(2, dim=1)
         ends = (forwards.index_select(0, last), backwards.index_select(0, tokens.starts))
@@ -223,55 +211,6 @@ def check_length(tokens: TokenBatch, config: ModelConfig) -> None:
             f"{config.max_position_embeddings} positions; make features with a max_seq_length up "
             "to that"
         )
-
-
-def add_loss(
-    logits: torch.Tensor, batch: TaskBatch, *, kind: TaskTypeName, scale: float
-) -> TaskOutput:
-    """Return logits with the loss of a batch, if it has labels; `scale` as in `TaskModel`."""
-    if batch.labels is None:
-        return TaskOutput(logits, None, None)
-    if kind == "regression":
-        total = functional.mse_loss(logits, batch.labels, reduction="sum")
-    elif kind == "span":
-        total = _span_loss(logits, batch.tokens, labels=batch.labels)
-    else:
-        total = functional.cross_entropy(
-            logits, batch.labels, ignore_index=IGNORED, reduction="sum"
-        )
-    return TaskOutput(logits, total * scale, total.detach())
-
-
-def _span_loss(logits: torch.Tensor, tokens: TokenBatch, *, labels: torch.Tensor) -> torch.Tensor:
-    """Return the sum over sequences of the mean negative log-likelihood of start and end, a scalar.
-
-    The paper (4.2) uses their sum, run_squad.py (line 652) and transformers their mean.
-
-    Args:
-        logits: Start and end logits, float32 (T, 2).
-        tokens: Tokens of the logits.
-        labels: Positions in the sequence, int64 (B, 2). A label past the end of a sequence has an
-            infinite loss.
-    """
-    lengths, width = tokens.lengths, int(tokens.lengths.max())
-    # Rows of equal width; the softmax is 0 past the end of a sequence.
-    is_real = np.arange(width) < lengths[:, None]  # (B, W)
-    places = device_tensor(
-        is_real * (_host_starts(tokens)[:, None] + np.arange(width)), logits.device
-    )
-    past_end = device_tensor(~is_real, logits.device)
-    table = logits.index_select(0, places.view(-1)).view(len(lengths), width, 2)  # (B, W, 2)
-    table = table.masked_fill(past_end.unsqueeze(2), -torch.inf)
-    chosen = table.gather(1, labels.unsqueeze(1)).squeeze(1)  # (B, 2)
-    return (torch.logsumexp(table, dim=1) - chosen).sum() / 2
-
-
-def _host_starts(tokens: TokenBatch) -> Int64s:
-    """Return `tokens.starts` without waiting for a GPU."""
-    if tokens.padded_length is None:
-        starts: Int64s = np.cumsum(tokens.lengths) - tokens.lengths
-        return starts
-    return np.arange(len(tokens.lengths)) * tokens.padded_length
 
 
 class FromCheckpoint(NamedTuple, Generic[Model]):

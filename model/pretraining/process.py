@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 import sys
 
-from model.launch.launcher import torchrun
-from model.launch.stopping import StopRequest
-from model.launch.worker import run_job_file
 from model.pretraining.job import PROGRAM, TrainingJob
+from model.training.stopping import StopRequest
+from model.training.worker_process import run_job_file
+from model.training.workers import torchrun
 from schemas.errors import TrainingError
 
 
@@ -23,7 +23,9 @@ def main(arguments: list[str]) -> int:
 
 def train_on_all_gpus(job: TrainingJob, *, stop: StopRequest) -> None:
     """Train; for several processes or machines, replace this process by torchrun."""
-    from model.pretraining.loop import train  # lazy: after the wait policy of threads is set
+    from model.pretraining.loop import (
+        train,  # lazy: torchrun replaces this process before it loads torch
+    )
 
     job_file, *rendezvous = sys.argv[1:]
     is_rank = "WORLD_SIZE" in os.environ

@@ -6,11 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from safetensors.torch import save as save_tensors
-
 from model.encoder.hf_weights import save_model
-from model.monitoring.plots import plot_curves
-from model.monitoring.training_log import read_curves
 from model.pretraining.checks import find_warnings, held_out_caution
 from model.pretraining.job import TrainingJob
 from model.pretraining.setup import open_model
@@ -19,7 +15,6 @@ from model.pretraining.state import PhaseState
 from model.training.artifact_files import (
     CURVES_FILE,
     CURVES_FOLDER,
-    CURVES_PICTURE,
     EVENTS_FOLDER,
     OPTIMIZER_FILE,
     STATE_FILE,
@@ -65,7 +60,7 @@ def read_finished(job: TrainingJob) -> FinishedTraining:
     snapshots = Snapshots(job)
     files = {
         **save_model(model, pad_token_id=pad_id),
-        OPTIMIZER_FILE: save_tensors(dict(sorted(latest.tensors["optimizer"].items()))),
+        OPTIMIZER_FILE: latest.files["optimizer"],
         STATE_FILE: to_json(_next_phase_state(job, state)),
     }
     return FinishedTraining(
@@ -113,12 +108,9 @@ def _next_phase_state(job: TrainingJob, state: PhaseState) -> dict[str, Any]:
 
 
 def _records(job: TrainingJob) -> dict[str, Path]:
-    """Plot the curves, and return all records of the training: how often a line is written is no
-    part of the result."""
+    """Return all records of the training: how often a line is written is no part of the result."""
     folder = job.folder() / CURVES_FOLDER
-    if (curves := read_curves(folder)).steps:
-        plot_curves(job.name, curves, folder / CURVES_PICTURE)
-    found = {name: folder / name for name in (CURVES_FILE, TIMINGS_FILE, CURVES_PICTURE)}
+    found = {name: folder / name for name in (CURVES_FILE, TIMINGS_FILE)}
     # Their own names hold the machine's.
     for number, path in enumerate(sorted((folder / EVENTS_FOLDER).glob("*tfevents*"))):
         found[f"{EVENTS_FOLDER}/events.out.tfevents.{number}"] = path

@@ -65,10 +65,6 @@ class PhaseState:
         lowest_mean: Lowest mean of RECENT_STEPS losses so far.
         evaluation: Result of the last evaluation.
         lowest_evaluation: `step` and `mlm_loss` of the evaluation with the lowest held-out loss.
-        recent_mlm: losses of predicted tokens in the last steps, at most RECENT_STEPS.
-        unigram_loss: loss of token frequencies alone on training instances; None where held-out
-            ones are evaluated.
-        is_unigram_reported: whether a loss at that level was reported already.
         trained_on: devices that it was trained on, in words, one entry each.
         is_finished: whether the budget is used up and the last evaluation done.
     """
@@ -81,9 +77,6 @@ class PhaseState:
     lowest_mean: float | None = None
     evaluation: dict[str, float] = field(default_factory=dict)
     lowest_evaluation: dict[str, float] = field(default_factory=dict)
-    recent_mlm: list[float] = field(default_factory=list)
-    unigram_loss: float | None = None
-    is_unigram_reported: bool = False
     interval: IntervalSums = field(default_factory=IntervalSums)
     trained_on: list[str] = field(default_factory=list)
     is_finished: bool = False
@@ -144,12 +137,7 @@ def schedule_position(state: PhaseState, budget: BudgetConfig) -> tuple[float, f
     return before + state.done.in_unit(unit), before + amount, unit
 
 
-def used_share(state: PhaseState, budget: BudgetConfig) -> float:
-    """Return the share of the budget that is used, 1 or more where it is reached."""
-    unit, amount = budget_unit(budget)
-    return state.done.in_unit(unit) / amount
-
-
 def budget_reached(state: PhaseState, budget: BudgetConfig) -> bool:
     """Return whether the budget is reached."""
-    return used_share(state, budget) >= 1
+    unit, amount = budget_unit(budget)
+    return state.done.in_unit(unit) >= amount

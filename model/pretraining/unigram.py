@@ -43,8 +43,3 @@ def token_costs(counts: npt.NDArray[np.int64]) -> Costs:
     smoothed = counts + _PSEUDO_COUNT
     costs: Costs = -np.log(smoothed / smoothed.sum())
     return costs
-
-
-def unigram_loss(counts: npt.NDArray[np.int64]) -> float:
-    """Return the mean cost of the counted tokens themselves, in nats."""
-    return float((counts * token_costs(counts)).sum() / max(1, counts.sum()))

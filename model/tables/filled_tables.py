@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import Field
 
-from model.monitoring.formatting import format_percent
-from model.tables.paper_results import (
+from model.formatting import format_percent
+from model.tables.compare import Comparison, compare_features
+from model.tables.paper import (
     ABLATIONS,
     GLUE_TABLE,
     PAPER_TABLES,
@@ -21,12 +21,11 @@ from model.tables.paper_results import (
 from model.tables.results import (
     MAJORITY_CLASS,
     ResultRow,
-    TableModel,
     model_label,
     task_label,
     with_bracket,
 )
-from model.tables.significance import VariantComparison, compare_features
+from model.task_results import Result
 from model.tasks.reduced_data import cut_notes, marked
 
 _MIXED = "mixed"
@@ -36,7 +35,7 @@ RESTARTS_NOTE = (
 )
 
 
-class FilledCell(TableModel):
+class FilledCell(Result):
     """Our score from 0 to 1, or a perplexity."""
 
     text: str
@@ -75,7 +74,7 @@ class FilledCell(TableModel):
         return cls(text=text, value=value, sd=sd, cut=cut, **fields)
 
 
-class PaperRow(TableModel):
+class PaperRow(Result):
     """A system of the paper over the columns of a table, times 100 as printed."""
 
     name: str = Field(alias="system")
@@ -85,7 +84,7 @@ class PaperRow(TableModel):
     """Name in a sweep of the paper's ablations."""
 
 
-class OurRow(TableModel):
+class OurRow(Result):
     """Scores of one of our models in the columns of a table."""
 
     name: str = Field(alias="system")
@@ -107,7 +106,7 @@ class OurRow(TableModel):
         return " to ".join(str(count) for count in dict.fromkeys((*counts[:1], *counts[-1:])))
 
 
-class FilledTable(TableModel):
+class FilledTable(Result):
     """Table of the paper with our rows, or of a sweep with our rows only, as in `tables.json`."""
 
     key: str
@@ -121,7 +120,7 @@ class FilledTable(TableModel):
     notes: tuple[str, ...]
     """Notes of the table and on our rows."""
 
-    comparisons: tuple[VariantComparison, ...] = ()
+    comparisons: tuple[Comparison, ...] = ()
     """Tests of our rows, in tables where the paper compares its rows."""
 
     verdict: str = ""
@@ -154,18 +153,8 @@ class FilledTable(TableModel):
         average = _average(cells) if self.has_average else None
         return OurRow(name=name, entries=(), cells=cells, average=average)
 
-    @model_serializer(mode="wrap")
-    def _without_averages(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        data: dict[str, Any] = dump(self)
-        if not self.has_average:
-            for row in (*data["paper"], *data["ours"]):
-                del row["average"]
-        return data
 
-
-def fill_tables(
-    results: Sequence[ResultRow], *, only_in: Mapping[str, str] | None = None
-) -> tuple[FilledTable, ...]:
+def fill_tables(results: Sequence[ResultRow]) -> tuple[FilledTable, ...]:
     """Return Tables 1, 2, 3, 4 and 7 of the paper with our rows, in the paper's order.
 
     A row is one model over all its tasks. If two entries fine-tune the same model on the same task,
@@ -174,16 +163,10 @@ def fill_tables(
 
     Args:
         results: Results of any tasks; those that no table has are ignored.
-        only_in: Table of an entry, "" for none. Entries that it lacks can be in any table.
     """
-    only = only_in or {}
     filled = []
     for table in PAPER_TABLES.values():
-        shown = [
-            row
-            for row in results
-            if row.paper_table == table.key and only.get(row.entry, table.key) == table.key
-        ]
+        shown = [row for row in results if row.paper_table == table.key]
         rows = _our_rows(shown, table)
         comparisons = compare_features(shown)
         notes = _notes(table, rows)
@@ -199,7 +182,7 @@ def fill_table(
     columns: Sequence[Column] | None = None,
     axis: str = "",
     notes: Iterable[str] = (),
-    comparisons: tuple[VariantComparison, ...] = (),
+    comparisons: tuple[Comparison, ...] = (),
 ) -> FilledTable:
     """Return a table of the paper with our rows.
 
@@ -260,7 +243,7 @@ def _our_rows(results: Sequence[ResultRow], table: PaperTable) -> list[OurRow]:
         for size in dict.fromkeys((1, first.ensemble_of)):
             cells = _cells(scored, table, is_ensemble=size > 1)
             if cells:
-                model = json.dumps([first.method, size, first.settings], sort_keys=True)
+                model = f"{first.method} {size} {first.settings}"
                 name = model_label(first.settings, method=first.method, ensemble=size)
                 models.setdefault(model, []).append(_Part(name, score, entry, cells))
     rows = [row for parts in models.values() for row in _rows_of_model(parts, table)]

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 from model.tables.results import Evaluation
 from model.task_types.prediction_files import predictions_file, read_lines
-from model.tasks.reduced_data import cut_on
 from model.tasks.task import Task
 from pipelines.io.stage_inputs import InputFile
 from schemas.errors import PredictionsError
@@ -32,6 +31,7 @@ SERVER_FILES = {
 }
 """Number of rows of each file that the server requires."""
 
+_MAJORITY_FILE = "WNLI.tsv"
 _HEADER = "index\tprediction\n"
 _SCORES = (0.0, 5.0)  # range of STS-B
 _DATE = (1980, 1, 1, 0, 0, 0)  # fixed, so that equal files give equal bytes
@@ -52,21 +52,16 @@ class _Candidate(NamedTuple):
         return self.evaluation.entry
 
     @property
-    def is_wnli_majority(self) -> bool:
-        """True for the majority class of WNLI, which the paper submits."""
-        return self.name == "WNLI.tsv" and self.evaluation.is_majority
-
-    @property
-    def rank(self) -> tuple[bool, float, str]:
-        """Sort key: the majority class of WNLI, then the best on dev."""
-        score = self.evaluation.dev_score
-        return not self.is_wnli_majority, math.inf if score is None else -score, self.entry
+    def rank(self) -> tuple[float, str]:
+        """Sort key: the best on dev first."""
+        score = self.evaluation.result.dev_score
+        return math.inf if score is None else -score, self.entry
 
     def __str__(self) -> str:
-        score = self.evaluation.dev_score
+        score = self.evaluation.result.dev_score
         if score is None:
             return f"{self.entry} (no dev score)"
-        return f"{self.entry} ({self.evaluation.metric} {100 * score:.1f} on dev)"
+        return f"{self.entry} ({self.evaluation.result.metric} {100 * score:.1f} on dev)"
 
 
 class Submission(NamedTuple):
@@ -92,8 +87,8 @@ def build_submission(
 ) -> Submission:
     """Return the zip file with the test predictions of all entries.
 
-    Of several entries for a file the best on dev is used. For WNLI, an entry with method `majority`
-    has priority, as the paper submits the majority class. A file whose ids are not 0 to n - 1 is
+    Of several entries for a file the best on dev is used. WNLI's file has the majority class of its
+    training data in each row, as the paper submits it. A file whose ids are not 0 to n - 1 is
     skipped. Each of these adds a note. Entries on other data than GLUE's are ignored.
 
     Args:
@@ -105,25 +100,20 @@ def build_submission(
         PredictionsError: A prediction has no label or score, or one that the task does not have.
         ArtifactCorruptError: A file does not match its manifest.
     """
-    candidates: dict[str, list[_Candidate]] = {}
-    for evaluation in evaluations:
-        task, given = tasks.get(evaluation.task), inputs[evaluation.entry]
-        files = {entry.path: entry for entry in given.files}
-        for split, name in task.submission.items() if task and not evaluation.data else ():
-            entry = files.get(predictions_file(split))
-            if task and entry and name in SERVER_FILES:
-                found = _Candidate(name, evaluation, task, InputFile.of(given, entry))
-                candidates.setdefault(name, []).append(found)
+    candidates = _find_candidates(evaluations, inputs=inputs, tasks=tasks)
     notes: list[str] = []
     texts: dict[str, str] = {}
     entries: dict[str, str] = {}
     for name in (name for name in SERVER_FILES if name in candidates):
         chosen, *others = sorted(candidates[name], key=lambda candidate: candidate.rank)
-        notes += _notes(chosen, others)
         chosen.file.read()  # checks the digest
         predictions = read_lines(chosen.file.url)
-        notes += _count_notes(chosen, predictions)
-        if not _id_fault(predictions):
+        ids = [str(item["id"]) for item in predictions]
+        notes += [*_choice_notes(chosen, others), *_count_notes(chosen, ids)]
+        if not _id_fault(ids):
+            if name == _MAJORITY_FILE:
+                label = chosen.evaluation.result.majority_label
+                predictions = [{"id": item, "label": label} for item in ids]
             ordered = sorted(predictions, key=lambda item: int(item["id"]))
             rows = (f"{item['id']}\t{_answer(item, chosen)}\n" for item in ordered)
             texts[name], entries[name] = "".join([_HEADER, *rows]), chosen.entry
@@ -131,6 +121,27 @@ def build_submission(
     if texts and missing:
         notes.append(f"the server takes all its files at once; missing: {', '.join(missing)}")
     return Submission(to_zip(texts) if texts else b"", entries, missing, tuple(notes))
+
+
+def _find_candidates(
+    evaluations: Sequence[Evaluation],
+    *,
+    inputs: Mapping[str, StageInput],
+    tasks: Mapping[str, Task],
+) -> dict[str, list[_Candidate]]:
+    """Return the entries with predictions for each file of the server."""
+    candidates: dict[str, list[_Candidate]] = {}
+    for evaluation in evaluations:
+        task, artifact = tasks.get(evaluation.result.task), inputs[evaluation.entry]
+        if task is None or evaluation.result.model.data:
+            continue
+        files = {entry.path: entry for entry in artifact.files}
+        for split, name in task.submission.items():
+            entry = files.get(predictions_file(split))
+            if entry and name in SERVER_FILES:
+                candidate = _Candidate(name, evaluation, task, InputFile.of(artifact, entry))
+                candidates.setdefault(name, []).append(candidate)
+    return candidates
 
 
 def to_zip(texts: Mapping[str, str]) -> bytes:
@@ -148,54 +159,40 @@ def to_zip(texts: Mapping[str, str]) -> bytes:
     return data.getvalue()
 
 
-def _notes(chosen: _Candidate, others: Sequence[_Candidate]) -> Iterator[str]:
+def _choice_notes(chosen: _Candidate, others: Sequence[_Candidate]) -> Iterator[str]:
     """Yield notes on the choice of an entry."""
     name, entry = chosen.name, chosen.entry
-    if cut := cut_on("", chosen.evaluation.cut):
+    if cut := chosen.evaluation.result.cut.on(""):
         yield f"{name}: {entry} was tuned on less: {'; '.join(cut)}"
-    if others:
-        why = "the best on dev"
-        if chosen.is_wnli_majority:
-            why = "the majority class, which the paper submits"
+    if name == _MAJORITY_FILE:
+        yield f"{name}: the majority class in each row, as in the paper, not the model of {entry}"
+    elif others:
         names = ", ".join(map(str, (chosen, *others)))
-        yield f"{name}: {names} answer it; taken: {entry}, {why}"
-    if name == "WNLI.tsv" and not chosen.is_wnli_majority:
-        yield (
-            f"{name}: is of {entry}; the paper submits the majority class, for which an entry of "
-            "wnli with method majority is needed"
-        )
+        yield f"{name}: {names} answer it; taken: {entry}, the best on dev"
 
 
-def _count_notes(chosen: _Candidate, predictions: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _count_notes(chosen: _Candidate, ids: Sequence[str]) -> Iterator[str]:
     """Yield a note on predictions that are not those of the server's rows."""
-    name, entry, count = chosen.name, chosen.entry, f"{len(predictions):,}"
-    if fault := _id_fault(predictions):
+    name, entry, count = chosen.name, chosen.entry, SERVER_FILES[chosen.name]
+    if fault := _id_fault(ids):
         yield (
-            f"{name}: skipped: {entry} has {count} predictions, {fault}; the server expects one "
-            "for each row of the test file, index 0 to n - 1"
+            f"{name}: skipped: {entry} has {len(ids):,} predictions, {fault}; the server expects "
+            "one for each row of the test file, index 0 to n - 1"
         )
-    elif len(predictions) != SERVER_FILES[name]:
+    elif len(ids) != count:
         yield (
-            f"{name}: {count} rows of {entry}; the server expects {SERVER_FILES[name]:,}, those of "
-            "GLUE's own test file"
+            f"{name}: {len(ids):,} rows of {entry}; the server expects {count:,}, those of GLUE's "
+            "own test file"
         )
 
 
-def _id_fault(predictions: Sequence[Mapping[str, Any]]) -> str:
-    """Return the problem of ids that are not a permutation of 0 to n - 1, or ""."""
-    ids = [str(item["id"]) for item in predictions]
-    known = set(ids)
-    expected = {str(number) for number in range(len(ids))}
+def _id_fault(ids: Sequence[str]) -> str:
+    """Return what is wrong with ids that are not 0 to n - 1 in any order, or ""."""
     if not ids:
         return "none"
-    if known == expected:
-        return ""
-    if len(known) < len(ids):
-        duplicates = [item for item, count in Counter(ids).items() if count > 1][:_MAX_SHOWN]
-        return f"ids twice: {', '.join(duplicates)}"
-    unexpected = [item for item in ids if item not in expected][:_MAX_SHOWN]
-    missing = [str(number) for number in range(len(ids)) if str(number) not in known][:_MAX_SHOWN]
-    return f"with ids such as {', '.join(unexpected)} and without {', '.join(missing)}"
+    expected = {str(number) for number in range(len(ids))}
+    wrong = [item for item, count in Counter(ids).items() if count > 1 or item not in expected]
+    return f"with ids such as {', '.join(wrong[:_MAX_SHOWN])}" if wrong else ""
 
 
 def _answer(prediction: Mapping[str, Any], candidate: _Candidate) -> str:

@@ -1,4 +1,4 @@
-"""Render results as GitHub Markdown, aligned text and CSV.
+"""Render results as GitHub Markdown and CSV.
 
 The report of a run shows the same tables as HTML (`flows/report/templates`).
 """
@@ -7,25 +7,19 @@ from __future__ import annotations
 
 import csv
 import io
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from model.monitoring.formatting import format_percent
+from model.formatting import format_percent
+from model.tables.compare import LEVEL, MEAN, Comparison
+from model.tables.document import Tables
 from model.tables.filled_tables import FilledTable, OurRow, PaperRow, other_splits
-from model.tables.paper_results import Column
-from model.tables.results import MAJORITY, MAJORITY_CLASS, ResultRow
-from model.tables.significance import LEVEL, Comparison, EntryComparison
+from model.tables.paper import Column
+from model.tables.results import MAJORITY_CLASS, ResultRow
 from model.tasks.reduced_data import cut_notes, marked
 
 CSV_COLUMNS = ("entry", "task", "split", "metric", "statistic", "value", "cut", "reference")
-VARIANTS_COLUMNS = (
-    *("table", "axis", "variant", "context", "column", "metric", "value", "sd", "runs", "entry"),
-    *("paper", "reference"),
-)
-COMPARISONS_COLUMNS = (
-    *("table", "axis", "context", "column", "first", "second", "first_mean", "second_mean"),
-    *("difference", "low", "high", "p", "p_holm", "rows", "verdict", "paper_difference"),
-)
 TEST_NOTE = (
     f"better, worse: p below {LEVEL:g}, two-sided, after Holm's correction for all comparisons of "
     "this table; within noise: not below. Interval (95 %, not corrected) and p: dev rows and "
@@ -42,7 +36,7 @@ class TextTable(NamedTuple):
     title: str
     header: tuple[str, ...]
     groups: tuple[tuple[tuple[str, ...], ...], ...]
-    """Groups of rows, which plain text separates with an empty line."""
+    """Groups of rows: those of a task, or the paper's and ours."""
 
     notes: tuple[str, ...]
     texts: int = 1
@@ -59,18 +53,15 @@ class TextTable(NamedTuple):
         return list(zip(self.header, zip(*self.rows, strict=True), strict=True))
 
 
-def text_tables(
-    rows: Sequence[ResultRow],
-    comparisons: Sequence[EntryComparison],
-    filled: Sequence[FilledTable],
-) -> list[TextTable]:
+def text_tables(tables: Tables) -> list[TextTable]:
     """Return the tables of results, entries and comparisons, and the paper's tables with results
     of the recipe, each with the comparisons of its variants."""
+    rows = tables.results
     listed = [row for row in rows if row.is_listed]
     grids = [results_table(listed), entries_table(rows)] if rows else []
-    if comparisons:
-        grids.append(comparisons_table(comparisons))
-    for table in filled:
+    if tables.comparisons:
+        grids.append(comparisons_table(tables))
+    for table in tables.tables:
         grids += [paper_table(table)] if table.rows else []
         grids += [variants_table(table)] if table.comparisons else []
     return grids
@@ -146,13 +137,10 @@ def _result_cells(row: ResultRow) -> dict[str, str]:
 
 
 def _majority_cells(rows: Sequence[ResultRow]) -> Iterator[dict[str, str]]:
-    """Yield a row for each split and metric on which no entry is the majority class."""
+    """Yield a row of the majority class for each split and metric."""
     known: dict[tuple[str, str], str] = {}
     for row in rows:
         known.setdefault((row.split, row.metric), format_percent(row.majority))
-    for row in rows:
-        if row.method == MAJORITY:
-            known.pop((row.split, row.metric), None)
     for (split, metric), score in known.items():
         if score:
             cells = {"task": rows[0].name, "entry": MAJORITY_CLASS}
@@ -181,11 +169,14 @@ def _result_notes(rows: Sequence[ResultRow]) -> list[str]:
     return notes + cut_notes((row.entry, row.cut) for row in rows)
 
 
-def comparisons_table(comparisons: Sequence[EntryComparison]) -> TextTable:
+def comparisons_table(tables: Tables) -> TextTable:
     """Return the difference of means of each two entries of a task with its 95 % interval."""
+    comparisons = tables.comparisons
+    cut: dict[str, tuple[str, ...]] = defaultdict(tuple)
+    cut |= {row.entry: row.cut for row in tables.main}
     cells = [
         {
-            "task": item.title,
+            "task": f"mean of {len(item.columns)} tasks" if item.title == MEAN else item.title,
             "entry": item.first,
             "minus": item.second,
             **_test_cells(item),
@@ -193,14 +184,13 @@ def comparisons_table(comparisons: Sequence[EntryComparison]) -> TextTable:
         for item in comparisons
     ]
     for row, item in zip(cells, comparisons, strict=True):
-        row["difference"] = marked(row["difference"], (*item.first_cut, *item.second_cut))
-    sides = (((i.first, i.first_cut), (i.second, i.second_cut)) for i in comparisons)
+        row["difference"] = marked(row["difference"], cut[item.first] + cut[item.second])
     notes = [
         "Means over the restarts of each entry's best grid point on dev, times 100.",
         TEST_NOTE,
         "The grid points were chosen on the same dev rows, so means lean upward, and more after "
         "wider grids.",
-        *cut_notes(side for pair in sides for side in pair),
+        *cut_notes((side, cut[side]) for i in comparisons for side in (i.first, i.second)),
     ]
     return _text_table("Entries on the same task", cells, notes=notes, numbers="difference")
 
@@ -209,7 +199,7 @@ def variants_table(filled: FilledTable) -> TextTable:
     """Return the comparisons of a table's variants, with the paper's differences."""
     cells = [
         {
-            "column": item.column,
+            "column": item.title,
             "variant": item.first,
             "is": item.verdict,
             "than": item.second,
@@ -278,19 +268,23 @@ def _our_cells(row: OurRow, filled: FilledTable) -> Iterator[str]:
         yield row.average.text if row.average else ""
 
 
-def to_markdown(
-    grids: Sequence[TextTable], *, verdicts: Sequence[str] = (), closing: Sequence[str] = ()
-) -> str:
-    """Return a list of verdicts and GitHub's tables, each with a heading and its notes below."""
-    items = "\n".join(f"- {_escaped(sentence)}" for sentence in verdicts)
-    blocks = ["## Verdicts", items] if items else []
-    for grid in grids:
-        aligned = ["---" if n < grid.texts else "---:" for n in range(len(grid.header))]
-        lines = ["| " + " | ".join(map(_escaped, row)) + " |" for row in (grid.header, *grid.rows)]
-        lines.insert(1, "| " + " | ".join(aligned) + " |")
-        blocks += [f"## {_escaped(grid.title)}", "\n".join(lines)]
-        blocks += [_escaped(note) for note in grid.notes]
-    return "\n\n".join([*blocks, *(_escaped(line) for line in closing)]) + "\n"
+def to_markdown(tables: Tables) -> str:
+    """Return the verdicts and all tables with results of the recipe as Markdown."""
+    verdicts = "\n".join(f"- {_escaped(verdict.sentence)}" for verdict in tables.verdicts)
+    blocks = ["## Verdicts", verdicts] if verdicts else []
+    for grid in text_tables(tables):
+        blocks += markdown_table(grid)
+    if missing := [table.title for table in tables.tables if not table.rows]:
+        blocks.append(_escaped(f"Without our rows and not shown: {'; '.join(missing)}."))
+    return "\n\n".join(blocks) + "\n"
+
+
+def markdown_table(grid: TextTable) -> list[str]:
+    """Return the blocks of GitHub's table: heading, table and notes."""
+    aligned = ["---" if n < grid.texts else "---:" for n in range(len(grid.header))]
+    lines = ["| " + " | ".join(map(_escaped, row)) + " |" for row in (grid.header, *grid.rows)]
+    lines.insert(1, "| " + " | ".join(aligned) + " |")
+    return [f"## {_escaped(grid.title)}", "\n".join(lines), *map(_escaped, grid.notes)]
 
 
 def _escaped(text: str) -> str:
@@ -299,98 +293,30 @@ def _escaped(text: str) -> str:
     return text
 
 
-def to_text(
-    grids: Sequence[TextTable], *, verdicts: Sequence[str] = (), closing: Sequence[str] = ()
-) -> str:
-    """Return a list of verdicts, then columns aligned with spaces, an empty line between groups and
-    notes below."""
-    items = "\n".join(f"- {sentence}" for sentence in verdicts)
-    blocks = ["Verdicts", items] if items else []
-    blocks += [_text_block(grid) for grid in grids]
-    return "\n\n".join([*blocks, *closing]) + "\n"
-
-
-def _text_block(grid: TextTable) -> str:
-    widths = [max(map(len, column)) for column in zip(grid.header, *grid.rows, strict=True)]
-
-    def line(cells: Sequence[str]) -> str:
-        aligned = (
-            cell.ljust(width) if number < grid.texts else cell.rjust(width)
-            for number, (cell, width) in enumerate(zip(cells, widths, strict=True))
-        )
-        return "  ".join(aligned).rstrip()
-
-    groups = ["\n".join(map(line, group)) for group in grid.groups if group]
-    rule = "  ".join("-" * width for width in widths)
-    top = [grid.title, "", line(grid.header), rule]
-    return "\n".join([*top, "\n\n".join(groups), "", *grid.notes])
-
-
 def to_csv(rows: Sequence[ResultRow]) -> str:
     """Return one line per value: ratios in full, the paper's values divided by 100."""
-    return _csv(CSV_COLUMNS, (line for row in rows for line in _result_lines(row)))
+    out = io.StringIO()
+    writer = csv.DictWriter(out, CSV_COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    for line in (line for row in rows for line in _result_lines(row)):
+        writer.writerow({name: _csv_cell(cell) for name, cell in line.items()})
+    return out.getvalue()
 
 
 def _result_lines(row: ResultRow) -> Iterator[dict[str, object]]:
-    values = {
-        **{"mean": row.mean, "sd": row.sd, "runs": row.restarts, "best": row.best},
-        **{"ensemble": row.ensemble, "majority": row.majority, "cells": row.trials},
-        **{f"run-{number}": value for number, value in enumerate(row.runs)},
-        **{f"paper-{name}-{row.paper_split}": _ratio(value) for name, value in row.paper.items()},
-    }
-    for statistic, value in values.items():
-        is_paper = statistic.startswith("paper-")
+    about = {name: getattr(row, name) for name in ("entry", "task", "split", "metric")}
+    cut = {"cut": "; ".join(row.cut)}
+    values = {"mean": row.mean, "sd": row.sd, "runs": row.restarts, "best": row.best}
+    values |= {"ensemble": row.ensemble, "cells": row.trials}
+    values |= {f"run-{number}": value for number, value in enumerate(row.runs)}
+    for name, value in values.items():
         if value is not None:
-            yield {
-                **{"entry": row.entry, "task": row.task, "split": row.split, "metric": row.metric},
-                **{"statistic": statistic, "value": value},
-                "cut": "" if is_paper else "; ".join(row.cut),
-                "reference": "" if is_paper or statistic == "majority" else row.reference,
-            }
-
-
-def variants_csv(filled: Sequence[FilledTable]) -> str:
-    """Return one line per cell of a sweep: ratios in full, the paper's values divided by 100."""
-    lines = []
-    for table in filled:
-        for row in (row for row in table.rows if row.variant):
-            paper = next((one.values for one in table.paper if one.variant == row.variant), {})
-            context = "; ".join(f"{name}={value}" for name, value in row.context.items())
-            about = {"table": table.key, "axis": table.axis, "variant": row.variant}
-            for column in (column for column in table.columns if column.key in row.cells):
-                value = paper.get(column.key)
-                lines.append(
-                    row.cells[column.key].model_dump()
-                    | about
-                    | {"context": context, "column": column.key, "metric": column.metric}
-                    | {"paper": _ratio(value) if column.is_share else value}
-                )
-    return _csv(VARIANTS_COLUMNS, lines)
-
-
-def comparisons_csv(filled: Sequence[FilledTable]) -> str:
-    """Return one line per comparison of variants: ratios, the paper's difference divided by 100."""
-    lines = (
-        item.model_dump()
-        | {"table": table.key, "axis": table.axis, "p_holm": item.adjusted}
-        | {"paper_difference": _ratio(item.paper)}
-        for table in filled
-        for item in table.comparisons
-    )
-    return _csv(COMPARISONS_COLUMNS, lines)
-
-
-def _ratio(value: float | None) -> float | None:
-    """Return a number of the paper divided by 100."""
-    return None if value is None else round(value / 100, 6)
-
-
-def _csv(columns: Sequence[str], lines: Iterable[Mapping[str, Any]]) -> str:
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows([_csv_cell(line.get(name, "")) for name in columns] for line in lines)
-    return out.getvalue()
+            yield about | cut | {"statistic": name, "value": value, "reference": row.reference}
+    if row.majority is not None:
+        yield about | cut | {"statistic": "majority", "value": row.majority}
+    for model, score in row.paper.items():
+        name = f"paper-{model}-{row.paper_split}"
+        yield about | {"statistic": name, "value": round(score / 100, 6)}
 
 
 def _csv_cell(cell: object) -> object:

@@ -5,145 +5,40 @@ Tables, comparisons, verdicts and pictures are computed from these rows.
 
 from __future__ import annotations
 
-import math
-import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, computed_field
+from pydantic import ConfigDict, Field
 
-from model.tables.paper_results import PAPER_TABLES, PaperModel
+from model.tables.paper import PAPER_TABLES, PaperModel
 from model.tables.resampling import Sample, read_samples
+from model.task_results import (
+    DEV,
+    EvaluationResult,
+    FinetunedModel,
+    Scores,
+    find_score,
+)
 from model.task_types.row_terms_files import StoredTerms
-from model.tasks.reduced_data import cut_on
 from model.tasks.task import Task
-from schemas.errors import PredictionsError
-from schemas.trial_names import grid_point
 
-MAJORITY = "majority"
 MAJORITY_CLASS = "majority class"
-DEV = "dev"
 _DIGITS = 16
 
-Metrics = dict[str, dict[str, float | None]]
-"""Scores by split and metric, in fractions of 1. None: no value."""
 
-
-class TableModel(BaseModel):
-    """Model of statistics or `tables.json`; unknown fields are ignored."""
-
-    model_config = ConfigDict(
-        arbitrary_types_allowed=True,
-        frozen=True,
-        extra="ignore",
-        validate_by_name=True,
-        validate_by_alias=True,
-        serialize_by_alias=True,
-    )
-
-
-def wrong_fields(error: ValidationError) -> str:
-    """Return all invalid fields and their problems in one line."""
-    return "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
-
-
-class Scores(TableModel):
-    """Scores of an entry in one metric on one split, in fractions of 1."""
-
-    runs: tuple[float, ...]
-    """Scores of the restarts of the best grid point."""
-
-    failed: int
-    """Number of restarts without a value."""
-
-    best: float | None
-    """Score of the trial that is the best on dev."""
-
-    ensemble: float | None
-    """Score of the ensemble. None: no ensemble."""
-
-    @computed_field  # type: ignore[prop-decorator]
-    @property
-    def mean(self) -> float | None:
-        """Mean over restarts. None: no restarts, or one of them has no value."""
-        return statistics.fmean(self.runs) if self.runs and not self.failed else None
-
-    @computed_field  # type: ignore[prop-decorator]
-    @property
-    def sd(self) -> float | None:
-        """Sample standard deviation over restarts (n - 1). None: fewer than two restarts."""
-        return statistics.stdev(self.runs) if len(self.runs) > 1 and not self.failed else None
-
-    @property
-    def restarts(self) -> int:
-        """Number of restarts, with or without a value."""
-        return len(self.runs) + self.failed
-
-    @property
-    def shown(self) -> float | None:
-        """Mean, otherwise the score of the ensemble, otherwise the best score."""
-        return next((x for x in (self.mean, self.ensemble, self.best) if x is not None), None)
-
-
-class Trial(TableModel):
-    """Scores of one trial."""
-
-    name: str
-    """Grid point and restart: `bs16-lr2e-05-ep3-r0`."""
-
-    batch_size: int | None = None
-    learning_rate: float | None = None
-    num_epochs: int | None = None
-    restart: int = 0
-    metrics: Metrics = {}
-
-    @property
-    def training(self) -> tuple[object, ...]:
-        """Settings and dev scores, equal for entries that share the training.
-
-        Names differ: an ensemble over several entries prepends the name of the entry. Only dev: an
-        ensemble does not score its restarts on test.
-        """
-        grid = self.batch_size, self.learning_rate, self.num_epochs, self.restart
-        return *grid, self.metrics.get(DEV)
-
-
-class Evaluation(TableModel):
-    """Statistics of one `evaluate` artifact."""
+@dataclass(frozen=True)
+class Evaluation:
+    """An entry of the recipe with its result."""
 
     entry: str
-    """Name of the entry in the recipe."""
+    """Name of the entry in the recipe. Equal entries share an artifact."""
 
-    task: str
-    metric: str
-    """Main metric of the task, by which models are selected on dev."""
-
-    metrics: Metrics
-    """Scores of the best model, or of the ensemble if `ensemble` is above 1."""
-
-    baseline: Metrics = {}
-    """Scores of the majority class (the most frequent label of train) on the same rows."""
-
-    trials: tuple[Trial, ...] = Field(default=(), alias="cells")
-    best: str = ""
-    """Name of the trial with the best score on dev."""
-
-    best_point: str = ""
-    """Name of the grid point with the best mean over restarts."""
-
-    ensemble: int = Field(default=1, ge=1)
-    method: str = "fine-tune"
-    cut: dict[str, Any] = {}
-    """Reductions of data and steps (`model.tasks.reduced_data`)."""
-
-    model: dict[str, Any] = {}
-    """Fine-tuned model: `start`, `layers`, `hidden_size`, `heads`, `method`, and `data` if the data
-    is not that of the task."""
-
+    result: EvaluationResult
     content: str = ""
     """First digits of the content digest of the artifact, or ""."""
 
-    samples: Mapping[tuple[str, str], Sample] = Field(default={}, exclude=True)
+    samples: Mapping[tuple[str, str], Sample] = field(default_factory=dict)
     """Scores of dev rows by metric and entry, "" for the majority class."""
 
     @classmethod
@@ -158,7 +53,7 @@ class Evaluation(TableModel):
         """Return the evaluation in the statistics of an artifact.
 
         Args:
-            entry: Name of the entry in the recipe. Equal entries share an artifact.
+            entry: Name of the entry in the recipe.
             statistics: Statistics of the artifact.
             content: Content digest of the artifact.
             row_terms: Scores of dev rows in the artifact.
@@ -166,65 +61,8 @@ class Evaluation(TableModel):
         Raises:
             PredictionsError: The statistics are not those of an evaluation.
         """
-        try:
-            own = {"entry": entry, "content": digits_of(content)}
-            samples = read_samples(entry, row_terms)
-            return cls.model_validate({**statistics, **own, "samples": samples})
-        except ValidationError as error:
-            raise PredictionsError(
-                f"entry {entry}: its artifact's statistics are not those of an evaluation "
-                f"({wrong_fields(error)}). Rebuild the stage evaluate"
-            ) from error
-
-    @property
-    def is_majority(self) -> bool:
-        """True for the majority class."""
-        return self.method == MAJORITY
-
-    @property
-    def data(self) -> str:
-        """Name of the data if it is not the data of the task."""
-        return str(self.model.get("data") or "")
-
-    @property
-    def feature_layers(self) -> str:
-        """Layers used as features (`schemas.finetune_configs.LayerChoice`), or ""."""
-        return str(self.model.get("feature_layers") or "")
-
-    @property
-    def dev_score(self) -> float | None:
-        """Main metric on dev of the best model or of the ensemble."""
-        return _number(self.metrics, DEV, self.metric)
-
-    def majority(self, split: str, metric: str) -> float | None:
-        """Return the score of the majority class, or None."""
-        return _number(self.baseline, split, metric)
-
-    def scores(self, split: str, metric: str) -> Scores:
-        """Return the scores in a metric on a split."""
-        restarts = [trial for trial in self.trials if grid_point(trial.name) == self.best_point]
-        restarts.sort(key=lambda trial: (trial.restart, trial.name))
-        values = [
-            _number(trial.metrics, split, metric)
-            for trial in restarts
-            if metric in trial.metrics.get(split, {})
-        ]
-        runs = tuple(value for value in values if value is not None)
-        score, is_single = _number(self.metrics, split, metric), self.ensemble == 1
-        trials = (trial.metrics for trial in self.trials if trial.name == self.best)
-        best = _number(next(trials, {}), split, metric)
-        return Scores(
-            runs=runs,
-            failed=len(values) - len(runs),
-            best=score if best is None and is_single else best,
-            ensemble=None if is_single else score,
-        )
-
-
-def _number(metrics: Metrics, split: str, metric: str) -> float | None:
-    """Return a score if it is finite, otherwise None."""
-    value = metrics.get(split, {}).get(metric)
-    return value if value is not None and math.isfinite(value) else None
+        result = EvaluationResult.from_statistics(statistics, where=f"entry {entry}")
+        return cls(entry, result, digits_of(content), read_samples(entry, row_terms))
 
 
 def digits_of(content: str) -> str:
@@ -232,41 +70,20 @@ def digits_of(content: str) -> str:
     return content.removeprefix("sha256:")[:_DIGITS]
 
 
-def is_redundant_ensemble(evaluation: Evaluation, evaluations: Sequence[Evaluation]) -> bool:
-    """Return whether all single models of an ensemble are also models of other entries."""
-    if evaluation.ensemble == 1:
-        return False
-    known = [
-        trial.training
-        for other in evaluations
-        if other.task == evaluation.task and _precedence(other) < _precedence(evaluation)
-        for trial in other.trials
-    ]
-    return all(trial.training in known for trial in evaluation.trials)
-
-
-def _precedence(evaluation: Evaluation) -> tuple[bool, int, str]:
-    """Return a sort key: of entries with equal trials, the first one owns them."""
-    return evaluation.ensemble > 1, len(evaluation.trials), evaluation.entry
-
-
-def model_label(model: Mapping[str, Any], *, method: str, ensemble: int = 1) -> str:
+def model_label(model: FinetunedModel, *, method: str, ensemble: int = 1) -> str:
     """Return a short description of a model, such as `phase-2, L=12 H=768 A=12`."""
-    if method == MAJORITY:
-        return MAJORITY_CLASS
     names = {"scratch": "from scratch", "init_checkpoint": "given checkpoint"}
-    start = str(model.get("start", "?"))
-    sizes = {"L": "num_hidden_layers", "H": "hidden_size", "A": "num_attention_heads"}
-    shape = [f"{letter}={model[key]}" for letter, key in sizes.items() if model.get(key)]
-    parts = [names.get(start, start), " ".join(shape)]
+    sizes = (model.num_hidden_layers, model.hidden_size, model.num_attention_heads)
+    shape = " ".join(f"{letter}={size}" for letter, size in zip("LHA", sizes, strict=True) if size)
+    parts = [names.get(model.start, model.start or "?"), shape]
     if method == "feature-based":
-        parts.append(f"features: {model.get('feature_layers') or 'of unnamed layers'}")
-    if model.get("bilstm"):
+        parts.append(f"features: {model.feature_layers or 'of unnamed layers'}")
+    if model.bilstm:
         parts.append("a BiLSTM on top")
     if ensemble > 1:
         parts.append(f"ensemble of {ensemble}")
-    if model.get("data"):
-        parts.append(f"on {model['data']}")
+    if model.data:
+        parts.append(f"on {model.data}")
     return ", ".join(part for part in parts if part)
 
 
@@ -276,6 +93,8 @@ class ResultRow(Scores):
     The fields that the file lacks have their defaults in rows that were read from it.
     """
 
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
     task: str
     title: str = ""
     """Title of the task."""
@@ -284,15 +103,12 @@ class ResultRow(Scores):
     model: str
     """Short description of the model."""
 
-    settings: dict[str, Any] = Field(default={}, exclude=True)
-    """Fine-tuned model, as in `Evaluation.model`."""
+    settings: FinetunedModel = Field(default=FinetunedModel(), exclude=True)
+    """Fine-tuned model."""
 
     method: str = ""
     start: str = ""
     """Start of fine-tuning: a phase, `scratch`, or the name of a folder."""
-
-    features: str = ""
-    """Layers of a frozen encoder that are used as features."""
 
     data: str = ""
     """Name of the data if it is not the data of the task."""
@@ -363,11 +179,11 @@ def with_bracket(text: str, remark: str) -> str:
 
 
 def in_order(evaluations: Sequence[Evaluation], *, tasks: Mapping[str, Task]) -> list[Evaluation]:
-    """Return evaluations sorted by task in the order of `tasks`, then by entry, majority last."""
+    """Return evaluations sorted by task in the order of `tasks`, then by entry."""
     order = {name: number for number, name in enumerate(tasks)}
 
-    def key(item: Evaluation) -> tuple[int, str, bool, str]:
-        return order.get(item.task, len(order)), item.task, item.is_majority, item.entry
+    def key(item: Evaluation) -> tuple[int, str, str]:
+        return order.get(item.result.task, len(order)), item.result.task, item.entry
 
     return sorted(evaluations, key=key)
 
@@ -378,13 +194,7 @@ def result_rows(evaluations: Sequence[Evaluation], *, tasks: Mapping[str, Task])
     Raises:
         ConfigError: A task refers to a column that its paper table does not have.
     """
-    return [
-        row
-        for item in evaluations
-        for row in _rows(
-            item, tasks.get(item.task), is_redundant=is_redundant_ensemble(item, evaluations)
-        )
-    ]
+    return [row for item in evaluations for row in _rows(item, tasks.get(item.result.task))]
 
 
 def main_rows(rows: Iterable[ResultRow]) -> list[ResultRow]:
@@ -392,41 +202,41 @@ def main_rows(rows: Iterable[ResultRow]) -> list[ResultRow]:
     return [row for row in rows if row.is_main and row.split == DEV]
 
 
-def _rows(item: Evaluation, task: Task | None, *, is_redundant: bool) -> Iterator[ResultRow]:
-    size = item.ensemble if is_redundant else 1
+def _rows(item: Evaluation, task: Task | None) -> Iterator[ResultRow]:
+    result, model = item.result, item.result.model
+    size = result.ensemble if result.has_shared_trials else 1
     about: dict[str, Any] = {
-        "task": item.task,
-        "title": task.title if task else item.task,
+        "task": result.task,
+        "title": task.title if task else result.task,
         "entry": item.entry,
-        "model": model_label(item.model, method=item.method, ensemble=size),
-        "settings": item.model,
-        "method": item.method,
-        "start": str(item.model.get("start") or ""),
-        "features": item.feature_layers if item.method == "feature-based" else "",
-        "data": item.data,
-        "dev_score": item.dev_score,
-        "trials": len(item.trials),
-        "ensemble_of": item.ensemble,
+        "model": model_label(model, method=result.method, ensemble=size),
+        "settings": model,
+        "method": result.method,
+        "start": model.start,
+        "data": model.data,
+        "dev_score": result.dev_score,
+        "trials": len(result.trials),
+        "ensemble_of": result.ensemble,
     }
-    for split in _splits(item, task):
-        for metric in sorted(item.metrics[split], key=lambda name: (name != item.metric, name)):
-            scores = dict(item.scores(split, metric))
-            if is_redundant:  # its single models have other rows
+    for split in _splits(result, task):
+        for metric in sorted(result.metrics[split], key=lambda name: (name != result.metric, name)):
+            scores = dict(result.scores(split, metric))
+            if result.has_shared_trials:  # its single models have other rows
                 scores |= {"runs": (), "failed": 0, "best": None}
-            has_value = _number(item.metrics, split, metric) is not None
+            has_value = result.value(split, metric) is not None
             is_dev, runs = split == DEV, scores["runs"]
             yield ResultRow(
                 **about,
                 **scores,
-                **_paper_scores(item, task, split=split, metric=metric),
+                **_paper_scores(result, task, split=split, metric=metric),
                 split=split,
                 metric=metric,
-                is_main=metric == item.metric,
+                is_main=metric == result.metric,
                 sample=item.samples.get((metric, item.entry)) if is_dev and runs else None,
                 majority_sample=item.samples.get((metric, "")) if is_dev else None,
                 is_listed=task is None or metric in task.metrics,
-                cut=cut_on(split, item.cut),
-                majority=item.majority(split, metric),
+                cut=result.cut.on(split),
+                majority=find_score(result.baseline, split, metric),
                 reference=reference_to(item.content, f"{split}.{metric}" if has_value else ""),
             )
 
@@ -436,28 +246,26 @@ def reference_to(content: str, metric: str = "") -> str:
     return f"{content}:{metric}" if content and metric else content
 
 
-def _splits(item: Evaluation, task: Task | None) -> list[str]:
+def _splits(result: EvaluationResult, task: Task | None) -> list[str]:
     order = list(task.splits if task else ())
 
     def key(split: str) -> tuple[bool, int, str]:
         return split != DEV, order.index(split) if split in order else len(order), split
 
-    return sorted(item.metrics, key=key)
+    return sorted(result.metrics, key=key)
 
 
 def _paper_scores(
-    item: Evaluation, task: Task | None, *, split: str, metric: str
+    result: EvaluationResult, task: Task | None, *, split: str, metric: str
 ) -> dict[str, Any]:
     """Return the column of a score in the paper, and the scores of the same method and layers."""
     key, name = task.paper.get(f"{split}/{metric}", ("", "")) if task else ("", "")
-    if not key or item.is_majority:
+    if not key:
         return {"paper": {}, "paper_split": ""}
-    table = PAPER_TABLES[key]
+    table, layers = PAPER_TABLES[key], result.model.feature_layers
     column = table.column(name, split=split)
-    is_frozen = item.method == "feature-based"
-    layers = item.feature_layers if is_frozen else ""
     known: dict[PaperModel, float] = {}
-    if not item.data and is_frozen == bool(layers):
+    if not result.model.data and (result.method == "feature-based") == bool(layers):
         models: tuple[PaperModel, ...] = ("BERT_BASE",) if layers else ("BERT_BASE", "BERT_LARGE")
         values = {model: table.value(layers or model, column.key) for model in models}
         known = {model: value for model, value in values.items() if value is not None}

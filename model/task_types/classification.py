@@ -17,10 +17,9 @@ import pyarrow.compute as pc
 
 from model.task_types.features import Features
 from model.task_types.metrics import METRICS, Answers
-from model.task_types.prediction_files import text_lines
 from model.task_types.row_terms import RowTerms, answer_terms
 from model.task_types.sequences import Texts, encode_texts, join_texts, truncated_lengths
-from model.task_types.task_type import Encoding, Prediction, TaskType, check_outputs, no_answers
+from model.task_types.task_type import Encoding, Prediction, check_outputs, no_answers
 from model.tasks.task import Task
 from pipelines.arrays import Bools, Float32s, Int64s
 from schemas.errors import PredictionsError, TaskDataError
@@ -67,224 +66,82 @@ class _Answers(NamedTuple):
         return np.array([self.numbers[answer] for answer in answers], np.int64)
 
 
-class _TextType(TaskType):
-    """Base of the types whose units are sequences `[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]`."""
-
-    is_pooled = True
-    architecture = "BertForSequenceClassification"
-
-    def build_features(
-        self, examples: pa.Table, encoding: Encoding, *, is_training: bool
-    ) -> Features:
-        """Return the sequences of all rows; each row is kept."""
-        task, column = encoding.task, self.answer_column
-        first, second, has_second = self._texts(examples, encoding)
-        labels = None
-        if _is_labeled(examples, column, task=task, is_training=is_training):
-            labels = _Answers.of(task, encoding.labels).to_numbers(examples[column].to_pylist())
-        room = encoding.config.max_seq_length - np.where(has_second, 3, 2)
-        kept_a, kept_b = truncated_lengths(first.lengths, second.lengths, room=room)
-        cut = first.lengths + second.lengths - kept_a - kept_b
-        sequences = join_texts(
-            first._replace(lengths=kept_a),
-            second._replace(lengths=kept_b),
-            has_second,
-            tokenizer=encoding.tokenizer,
-        )
-        per_unit = task.choices or 1
-        return Features(
-            kind=task.type,
-            **sequences._asdict(),
-            rows=np.arange(len(kept_a) // per_unit, dtype=np.int64),
-            per_unit=per_unit,
-            labels=labels,
-            counters={"texts-truncated": int((cut > 0).sum()), "tokens-cut": int(cut.sum())},
-        )
-
-    def score(
-        self, examples: pa.Table, predictions: Sequence[Prediction], *, task: Task
-    ) -> dict[str, float]:
-        """Return the task's metrics (`model.task_types.metrics`). F1 is of the second label."""
-        sides = self._sides(examples, predictions, task=task)
-        return {name: METRICS[name](*sides) for name in task.metrics}
-
-    def row_terms(
-        self, examples: pa.Table, predictions: Sequence[Prediction], *, task: Task
-    ) -> dict[str, RowTerms]:
-        """Return the terms of the task's metrics."""
-        sides = self._sides(examples, predictions, task=task)
-        return {name: answer_terms(name, *sides) for name in task.metrics}
-
-    def _sides(
-        self, examples: pa.Table, predictions: Sequence[Prediction], *, task: Task
-    ) -> tuple[Answers, Answers]:
-        """Return right and predicted answers as numbers.
-
-        Raises:
-            PredictionsError: A prediction is invalid.
-        """
-        column = self.answer_column
-        gold = examples[column].to_pylist()
-        predicted: list[Any] = [prediction.get(column) for prediction in predictions]
-        valid = _Answers.of(task, task.labels)
-        for name, value in zip(examples["id"].to_pylist(), predicted, strict=True):
-            if not valid.has(value):
-                raise PredictionsError(
-                    f"{task.name}, {name}: the {column} {value!r:.60}: expected {valid.describe()}"
-                )
-        if valid.type is str and not valid.numbers:
-            valid = _Answers.of(task, sorted({*gold, *predicted}))
-        return valid.to_numbers(gold), valid.to_numbers(predicted)
-
-    def read_official(self, url: str, examples: pa.Table, *, task: Task) -> list[dict[str, Any]]:
-        """Read GLUE's submission: a header, then index and prediction, in any order.
-
-        The index is a row's id or its number from 0.
-        """
-        lines = list(text_lines(url))
-        if not lines or lines[0] != "index\tprediction":
-            found = repr(lines[0][:80]) if lines else "an empty file"
-            expected = "index and prediction in the first line"
-            raise PredictionsError(f"{url}: expected {expected}, got {found}")
-        if len(lines) - 1 != len(examples):
-            raise PredictionsError(
-                f"{url}: {len(lines) - 1:,} predictions for {len(examples):,} examples: expected "
-                "one for each"
-            )
-        valid, answers = _Answers.of(task, task.labels), dict[str, Any]()
-        for number, line in enumerate(lines[1:], start=2):
-            index, tab, answer = line.partition("\t")
-            where = f"{url}, line {number}"
-            if not tab:
-                raise PredictionsError(f"{where}: expected two columns, got {line!r:.80}")
-            if index in answers:
-                raise PredictionsError(f"{where}: the index {index!r:.80} is there a second time")
-            try:
-                answers[index] = valid.type(answer)
-            except ValueError:
-                answers[index] = None
-            if not valid.has(answers[index]):
-                raise PredictionsError(f"{where}: expected {valid.describe()}, got {answer!r:.80}")
-        ids = examples.column("id").to_pylist()
-        order = _order(list(answers), ids, url=url)
-        return [
-            {"id": name, self.answer_column: answers[index]}
-            for index, name in zip(order, ids, strict=True)
-        ]
-
-    def _texts(self, examples: pa.Table, encoding: Encoding) -> tuple[Texts, Texts, Bools]:
-        """Return texts A and B of each sequence, and whether it has a B."""
-        second = examples["text_b"]
-        return (
-            encode_texts(examples["text_a"], encoding.tokenizer),
-            encode_texts(pc.fill_null(second, ""), encoding.tokenizer),
-            second.is_valid().to_numpy(),
-        )
+# Features
 
 
-class Classification(_TextType):
-    """A label for a text or a pair of texts."""
-
-    answer_column = "label"
-    is_softmax = True
-    problem = "single_label_classification"
-
-    def decode(
-        self, examples: pa.Table, outputs: Float32s, *, encoding: Encoding
-    ) -> list[dict[str, Any]]:
-        """Return the `label` of the largest output, the first of equal ones, and probabilities."""
-        names = encoding.labels
-        rows = _choices(examples, outputs, task=encoding.task)
-        return [
-            {"id": row, "label": names[best], "probabilities": dict(zip(names, own, strict=True))}
-            for row, best, own in rows
-        ]
-
-    def majority_answer(
-        self, examples: pa.Table, *, task: Task, labels: Sequence[str]
-    ) -> dict[str, Any]:
-        """Return the most frequent label, and the shares of the training data as probabilities."""
-        shares = _shares(examples, labels, task=task)
-        return {"label": max(labels, key=lambda name: shares[name]), "probabilities": shares}
+def build_features(examples: pa.Table, encoding: Encoding, *, is_training: bool) -> Features:
+    """Return `[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]` for each row; each row is kept."""
+    second = examples["text_b"]
+    return _join_sequences(
+        examples,
+        encode_texts(examples["text_a"], encoding.tokenizer),
+        encode_texts(pc.fill_null(second, ""), encoding.tokenizer),
+        second.is_valid().to_numpy(),
+        encoding=encoding,
+        is_training=is_training,
+    )
 
 
-class Regression(_TextType):
-    """A number for a text or a pair of texts."""
-
-    answer_column = "score"
-    outputs = 1
-    problem = "regression"
-
-    def decode(
-        self, examples: pa.Table, outputs: Float32s, *, encoding: Encoding
-    ) -> list[dict[str, Any]]:
-        """Return the model's output as `score`, also beyond the scale of the labels."""
-        check_outputs(outputs, task=encoding.task)
-        pairs = zip(examples["id"].to_pylist(), outputs.astype(np.float64).tolist(), strict=True)
-        return [{"id": name, "score": score} for name, score in pairs]
-
-    def list_answers(self, row: Mapping[str, Any]) -> list[str]:
-        """Return the score with two digits."""
-        return [f"{row['score']:.2f}"]
-
-    def majority_answer(
-        self, examples: pa.Table, *, task: Task, labels: Sequence[str]
-    ) -> dict[str, Any]:
-        """Return the mean `score`."""
-        del labels
-        mean = pc.mean(examples["score"]).as_py()
-        if mean is None:
-            raise no_answers(task)
-        return {"score": float(mean)}
+def build_choice_features(examples: pa.Table, encoding: Encoding, *, is_training: bool) -> Features:
+    """Return `[CLS] context [SEP] continuation [SEP]` for each continuation of each row."""
+    choices = encoding.task.choices
+    contexts = encode_texts(examples["context"], encoding.tokenizer)
+    second = encode_texts(pc.list_flatten(examples["continuations"]), encoding.tokenizer)
+    return _join_sequences(
+        examples,
+        Texts(contexts.ids, *(np.repeat(part, choices) for part in contexts[1:])),
+        second,
+        np.ones(len(second.lengths), np.bool_),
+        encoding=encoding,
+        is_training=is_training,
+    )
 
 
-class MultipleChoice(_TextType):
-    """The continuation that follows a context, of `Task.choices`; one sequence for each."""
-
-    answer_column = "label"
-    outputs = 1
-    is_softmax = True
-    architecture = "BertForMultipleChoice"
-
-    def decode(
-        self, examples: pa.Table, outputs: Float32s, *, encoding: Encoding
-    ) -> list[dict[str, Any]]:
-        """Return a number as `label`, and a list of probabilities."""
-        return [
-            {"id": row, "label": best, "probabilities": shares}
-            for row, best, shares in _choices(examples, outputs, task=encoding.task)
-        ]
-
-    def majority_answer(
-        self, examples: pa.Table, *, task: Task, labels: Sequence[str]
-    ) -> dict[str, Any]:
-        """Return the most frequent number, and the shares of the training data."""
-        del labels
-        shares = list(_shares(examples, range(task.choices), task=task).values())
-        return {"label": shares.index(max(shares)), "probabilities": shares}
-
-    def _texts(self, examples: pa.Table, encoding: Encoding) -> tuple[Texts, Texts, Bools]:
-        choices = encoding.task.choices
-        contexts = encode_texts(examples["context"], encoding.tokenizer)
-        second = encode_texts(pc.list_flatten(examples["continuations"]), encoding.tokenizer)
-        first = Texts(contexts.ids, *(np.repeat(part, choices) for part in contexts[1:]))
-        return first, second, np.ones(len(second.lengths), np.bool_)
+def _join_sequences(
+    examples: pa.Table,
+    first: Texts,
+    second: Texts,
+    has_second: Bools,
+    *,
+    encoding: Encoding,
+    is_training: bool,
+) -> Features:
+    task = encoding.task
+    room = encoding.config.max_seq_length - np.where(has_second, 3, 2)
+    kept_a, kept_b = truncated_lengths(first.lengths, second.lengths, room=room)
+    cut = first.lengths + second.lengths - kept_a - kept_b
+    sequences = join_texts(
+        first._replace(lengths=kept_a),
+        second._replace(lengths=kept_b),
+        has_second,
+        tokenizer=encoding.tokenizer,
+    )
+    per_unit = task.choices or 1
+    return Features(
+        kind=task.type,
+        **sequences._asdict(),
+        rows=np.arange(len(kept_a) // per_unit, dtype=np.int64),
+        per_unit=per_unit,
+        labels=_read_labels(examples, encoding, is_training=is_training),
+        counters={"texts-truncated": int((cut > 0).sum()), "tokens-cut": int(cut.sum())},
+    )
 
 
-# Rows and their labels
-
-
-def _is_labeled(examples: pa.Table, column: str, *, task: Task, is_training: bool) -> bool:
-    """Return whether rows have labels.
+def _read_labels(
+    examples: pa.Table, encoding: Encoding, *, is_training: bool
+) -> Int64s | Float64s | None:
+    """Return the labels of all rows, or None where none has one.
 
     Raises:
         TaskDataError: Some rows have no label, or none has one and they are to be trained on.
     """
+    task = encoding.task
+    column = "score" if task.type == "regression" else "label"
     missing = examples[column].null_count
     if not missing:
-        return True
+        return _Answers.of(task, encoding.labels).to_numbers(examples[column].to_pylist())
     if missing == len(examples) and not is_training:
-        return False
+        return None
     row = pc.index(examples[column].is_null(), True).as_py()
     expected = "every row of the training data" if is_training else "every row of a split or none"
     raise TaskDataError(
@@ -293,12 +150,40 @@ def _is_labeled(examples: pa.Table, column: str, *, task: Task, is_training: boo
     )
 
 
-def _shares(examples: pa.Table, labels: Sequence[Any], *, task: Task) -> dict[Any, float]:
-    """Return the share of each label among labeled examples."""
-    counts = Counter(name for name in examples["label"].to_pylist() if name is not None)
-    if not counts:
-        raise no_answers(task)
-    return {label: counts[label] / counts.total() for label in labels}
+# Predictions
+
+
+def decode_labels(
+    examples: pa.Table, features: Features, outputs: Float32s, *, encoding: Encoding
+) -> list[dict[str, Any]]:
+    """Return the `label` of the largest output, the first of equal ones, and probabilities."""
+    del features
+    names = encoding.labels
+    return [
+        {"id": row, "label": names[best], "probabilities": dict(zip(names, shares, strict=True))}
+        for row, best, shares in _choices(examples, outputs, task=encoding.task)
+    ]
+
+
+def decode_scores(
+    examples: pa.Table, features: Features, outputs: Float32s, *, encoding: Encoding
+) -> list[dict[str, Any]]:
+    """Return the model's output as `score`, also beyond the scale of the labels."""
+    del features
+    check_outputs(outputs, task=encoding.task)
+    pairs = zip(examples["id"].to_pylist(), outputs.astype(np.float64).tolist(), strict=True)
+    return [{"id": name, "score": score} for name, score in pairs]
+
+
+def decode_choices(
+    examples: pa.Table, features: Features, outputs: Float32s, *, encoding: Encoding
+) -> list[dict[str, Any]]:
+    """Return the number of the likeliest continuation as `label`, and a list of probabilities."""
+    del features
+    return [
+        {"id": row, "label": best, "probabilities": shares}
+        for row, best, shares in _choices(examples, outputs, task=encoding.task)
+    ]
 
 
 def _choices(
@@ -313,15 +198,76 @@ def _choices(
     yield from zip(examples["id"].to_pylist(), best, shares.tolist(), strict=True)
 
 
-def _order(indexes: list[str], ids: list[str], *, url: str) -> list[str]:
-    """Return the index of each example: its id, or its number from 0."""
-    numbers = [str(number) for number in range(len(ids))]
-    for names in (ids, numbers):
-        if set(indexes) == set(names):
-            return names
-    known = set(ids)
-    row = next(row for row, index in enumerate(indexes) if index not in known)
-    raise PredictionsError(
-        f"{url}, line {row + 2}: the index {indexes[row]!r:.80}: expected the ids of the examples, "
-        f"or the numbers 0 to {len(ids) - 1}"
-    )
+# Scores
+
+
+def score(
+    examples: pa.Table, predictions: Sequence[Prediction], *, task: Task, column: str
+) -> dict[str, float]:
+    """Return the task's metrics (`model.task_types.metrics`). F1 is of the second label."""
+    sides = _sides(examples, predictions, task=task, column=column)
+    return {name: METRICS[name](*sides) for name in task.metrics}
+
+
+def row_terms(
+    examples: pa.Table, predictions: Sequence[Prediction], *, task: Task, column: str
+) -> dict[str, RowTerms]:
+    """Return the terms of the task's metrics."""
+    sides = _sides(examples, predictions, task=task, column=column)
+    return {name: answer_terms(name, *sides) for name in task.metrics}
+
+
+def _sides(
+    examples: pa.Table, predictions: Sequence[Prediction], *, task: Task, column: str
+) -> tuple[Answers, Answers]:
+    """Return right and predicted answers as numbers.
+
+    Raises:
+        PredictionsError: A prediction is invalid.
+    """
+    gold = examples[column].to_pylist()
+    predicted: list[Any] = [prediction.get(column) for prediction in predictions]
+    valid = _Answers.of(task, task.labels)
+    for name, value in zip(examples["id"].to_pylist(), predicted, strict=True):
+        if not valid.has(value):
+            raise PredictionsError(
+                f"{task.name}, {name}: the {column} {value!r:.60}: expected {valid.describe()}"
+            )
+    if valid.type is str and not valid.numbers:
+        valid = _Answers.of(task, sorted({*gold, *predicted}))
+    return valid.to_numbers(gold), valid.to_numbers(predicted)
+
+
+# The majority baseline
+
+
+def find_majority_label(examples: pa.Table, *, task: Task, labels: Sequence[str]) -> dict[str, Any]:
+    """Return the most frequent label, and the shares of the training data as probabilities."""
+    shares = _shares(examples, labels, task=task)
+    return {"label": max(labels, key=lambda name: shares[name]), "probabilities": shares}
+
+
+def find_mean_score(examples: pa.Table, *, task: Task, labels: Sequence[str]) -> dict[str, Any]:
+    """Return the mean `score`."""
+    del labels
+    mean = pc.mean(examples["score"]).as_py()
+    if mean is None:
+        raise no_answers(task)
+    return {"score": float(mean)}
+
+
+def find_majority_choice(
+    examples: pa.Table, *, task: Task, labels: Sequence[str]
+) -> dict[str, Any]:
+    """Return the most frequent number, and the shares of the training data."""
+    del labels
+    shares = list(_shares(examples, range(task.choices), task=task).values())
+    return {"label": shares.index(max(shares)), "probabilities": shares}
+
+
+def _shares(examples: pa.Table, labels: Sequence[Any], *, task: Task) -> dict[Any, float]:
+    """Return the share of each label among labeled examples."""
+    counts = Counter(name for name in examples["label"].to_pylist() if name is not None)
+    if not counts:
+        raise no_answers(task)
+    return {label: counts[label] / counts.total() for label in labels}

@@ -7,12 +7,16 @@ and one prediction: it is a sequence, or the `per_unit` sequences of a four-way 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from pipelines.arrays import Int64s
 from schemas.finetune_configs import TaskTypeName
+
+if TYPE_CHECKING:
+    from model.task_types.qa_windows import Plan
 
 IGNORED = -100
 """Label of positions without loss."""
@@ -37,6 +41,10 @@ class Features:
             [position_offsets[u], position_offsets[u + 1]) of `positions`; otherwise None.
         positions: tagging: int64: positions in the sequence that are tagged (first sub-tokens),
             ascending in each unit; otherwise None.
+        words: tagging: word of each position, counted in the whole table; otherwise None.
+        encoded: tagging with a frozen encoder: its layers at each position, float32
+            (sum of positions, K, H); otherwise None.
+        plan: span, for prediction: windows that the sequences were made of; otherwise None.
         counters: Truncated and dropped examples by kebab-case name; in = kept + dropped.
     """
 
@@ -49,6 +57,9 @@ class Features:
     labels: npt.NDArray[np.int64] | npt.NDArray[np.float64] | None = None
     position_offsets: Int64s | None = None
     positions: Int64s | None = None
+    words: Int64s | None = None
+    encoded: npt.NDArray[np.float32] | None = None
+    plan: Plan | None = None
     counters: dict[str, int] = field(default_factory=dict)
 
     @property

@@ -39,7 +39,7 @@ def text_lines(url: str) -> Iterator[str]:
     try:
         for number, line in enumerate(file_lines(url), start=1):
             try:
-                yield line.data.decode()
+                yield line.decode()
             except UnicodeDecodeError as error:
                 where = f"{url}, line {number}"
                 raise PredictionsError(f"{where}: not UTF-8: convert the file") from error

@@ -7,19 +7,14 @@ best over all answers of the question.
 
 One intended difference: `evaluate-v2.0.py` excludes questions without a prediction from the mean.
 Here, as in 1.1, they count 0.
-
-`official_figures` are those of `evaluate-v2.0.py --na-prob-file`: a question whose probability of
-no answer is above a threshold counts as answered with "". The best thresholds are tuned on the same
-questions, also between equal probabilities.
 """
 
 from __future__ import annotations
 
-import math
 import re
 import string
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,9 +25,6 @@ from schemas.errors import PredictionsError
 
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
-
-DEFAULT_THRESHOLD = 1.0
-"""Threshold of the official script: above every probability, so that no answer is replaced."""
 
 
 class Gold(NamedTuple):
@@ -186,106 +178,17 @@ def read_predictions(url: str) -> dict[str, str]:
         PredictionsError: The file is not such an object, or repeats an id.
         InputError: The file is missing or damaged.
     """
-    expected = 'text ("" for no answer)'
-    hint = "a file with id and text, not one with n-best lists or odds"
-    return _read_object(url, lambda value: isinstance(value, str), expected, hint)
-
-
-def read_no_answer_probabilities(url: str) -> dict[str, float]:
-    """Read an official file of probabilities (or odds) of no answer: an object of id and number.
-
-    Raises:
-        PredictionsError: The file is not such an object, repeats an id, or has a number that is not
-            finite.
-        InputError: The file is missing or damaged.
-    """
-
-    def is_valid(value: Any) -> bool:
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        return is_number and math.isfinite(value)
-
-    hint = "the file of probabilities or odds of no answer, not that of the answers"
-    content = _read_object(url, is_valid, "a number", hint)
-    return {identity: float(value) for identity, value in content.items()}
-
-
-def _read_object(
-    url: str, is_valid: Callable[[Any], bool], expected: str, hint: str
-) -> dict[str, Any]:
     content = read_json(url, error=PredictionsError)
     if not isinstance(content, dict):
         found = type(content).__name__
         raise PredictionsError(f"{url}: expected an object by question id, found a {found}")
     for identity, value in content.items():
-        if not is_valid(value):
+        if not isinstance(value, str):
             raise PredictionsError(
-                f"{url}: question {identity}: expected {expected}, found {value!r:.80}. Give {hint}"
+                f'{url}: question {identity}: expected text ("" for no answer), found '
+                f"{value!r:.80}. Give a file with id and text, not one with n-best lists or odds"
             )
     return content
-
-
-def official_figures(
-    examples: pa.Table,
-    predictions: Mapping[str, str],
-    no_answer: Mapping[str, float],
-    *,
-    threshold: float = DEFAULT_THRESHOLD,
-) -> dict[str, float]:
-    """Return all figures that the official script prints, under its names.
-
-    A question without a prediction counts 0, regardless of its probability; the script fails.
-
-    Args:
-        examples: Rows of SPAN_EXAMPLES with known answers.
-        predictions: Texts by id; "" for no answer.
-        no_answer: Probability of no answer by id; ids of other questions are ignored.
-        threshold: A question with a higher probability counts as answered with "".
-
-    Returns:
-        `exact`, `f1`, `total`, the same with `HasAns_` and `NoAns_` where there are such questions,
-        `best_exact`, `best_f1` and their thresholds `best_exact_thresh`, `best_f1_thresh`. Scores
-        are in percent.
-
-    Raises:
-        PredictionsError: A question has no probability.
-    """
-    golds = gold_answers(examples, has_unanswerable=True)
-    lacking = [gold.id for gold in golds if gold.id not in no_answer]
-    if lacking:
-        raise PredictionsError(
-            f"{len(lacking):,} of {len(golds):,} questions have no probability of no answer, first "
-            f"{lacking[0]}: expected a number for each question of the file"
-        )
-    scores = score_all(golds, predictions, has_unanswerable=True)
-    kept = [
-        QuestionScore(*[float(not gold.has_answer)] * 2)
-        if gold.id in predictions and no_answer[gold.id] > threshold
-        else score
-        for gold, score in zip(golds, scores, strict=True)
-    ]
-    figures: dict[str, float] = {}
-    for prefix, group in _groups(golds, kept, ("", "HasAns_", "NoAns_")):
-        figures[f"{prefix}exact"] = 100.0 * math.fsum(score.em for score in group) / len(group)
-        figures[f"{prefix}f1"] = 100.0 * math.fsum(score.f1 for score in group) / len(group)
-        figures[f"{prefix}total"] = len(group)
-    rows = {gold.id: row for row, gold in enumerate(golds) if gold.id in predictions}
-    # Stable, as there: equal probabilities stay in the order of the file.
-    order = [rows[name] for name in sorted(no_answer, key=no_answer.__getitem__) if name in rows]
-    for name, field in (("exact", "em"), ("f1", "f1")):
-        # With "" for every question; one that was not answered is never right.
-        best = current = float(sum(not golds[row].has_answer for row in order))
-        at = 0.0
-        for row in order:
-            gold = golds[row]
-            if gold.has_answer:
-                current += getattr(scores[row], field)
-            else:
-                current -= float(predictions[gold.id] != "")
-            if current > best:
-                best, at = current, no_answer[gold.id]
-        figures[f"best_{name}"] = 100.0 * best / len(golds)
-        figures[f"best_{name}_thresh"] = at
-    return figures
 
 
 def best_threshold(examples: pa.Table, predictions: Sequence[Mapping[str, Any]]) -> float:

@@ -21,17 +21,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from model.task_types.features import IGNORED, Features
-from model.task_types.prediction_files import text_lines
 from model.task_types.row_terms import RowTerms, f1_terms
 from model.task_types.task_type import (
     Encoding,
     Prediction,
-    TaskType,
     check_outputs,
     most_frequent,
 )
-from model.tasks.column_files import is_tagged_word, split_line
-from model.tasks.entities import OUTSIDE, EntityCounts, entities_of, iob2, is_tag
+from model.tasks.entities import OUTSIDE, EntityCounts, is_tag
 from model.tasks.task import Task
 from pipelines.arrays import Float32s, Int64s, joined, offsets_of, ranges
 from schemas.errors import PredictionsError
@@ -39,123 +36,105 @@ from schemas.errors import PredictionsError
 _MARKS = 2  # [CLS] and [SEP]
 
 
-class TokenClassification(TaskType):
-    """A unit is a window in which at least one word is tagged."""
+def build_features(examples: pa.Table, encoding: Encoding, *, is_training: bool) -> Features:
+    """Return windows `[CLS] pieces [SEP]` of documents; sentences without `document_context`.
 
-    answer_column = "tags"
-    is_softmax = True
-    architecture = "BertForTokenClassification"
+    Each word that has pieces is in `positions` of exactly one window, the one with most
+    context. Training has the windows of prediction.
 
-    def build_features(
-        self, examples: pa.Table, encoding: Encoding, *, is_training: bool
-    ) -> Features:
-        """Return windows `[CLS] pieces [SEP]` of documents; sentences without `document_context`.
+    `counters`: `documents`, `words`, `words-without-pieces` (O in predictions), `words-cut`
+    (longer than a window), `words-unknown-tag` (no label), `windows`, `pieces` and
+    `pieces-again` (in a second window).
+    """
+    del is_training
+    windows, counters = _find_windows(examples, encoding)
+    lengths = np.array([len(window.ids) for window in windows], np.int64)
+    words = joined([window.words for window in windows])
+    labels = _labels(examples, encoding.labels, counters)
+    return Features(
+        kind="tagging",
+        offsets=offsets_of(lengths),
+        input_ids=joined([window.ids for window in windows]),
+        b_starts=lengths,
+        rows=np.array([window.row for window in windows], np.int64),
+        labels=None if labels is None else labels[words],
+        position_offsets=offsets_of([len(window.words) for window in windows]),
+        positions=joined([window.positions for window in windows]),
+        words=words,
+        counters=dict(sorted(counters.items())),
+    )
 
-        Each word that has pieces is in `positions` of exactly one window, the one with most
-        context. Training has the windows of prediction.
 
-        `counters`: `documents`, `words`, `words-without-pieces` (O in predictions), `words-cut`
-        (longer than a window), `words-unknown-tag` (no label), `windows`, `pieces` and
-        `pieces-again` (in a second window).
-        """
-        del is_training
-        windows, counters = _find_windows(examples, encoding)
-        lengths = np.array([len(window.ids) for window in windows], np.int64)
-        words = joined([window.words for window in windows])
-        labels = _labels(examples, encoding.labels, counters)
-        return Features(
-            kind="tagging",
-            offsets=offsets_of(lengths),
-            input_ids=joined([window.ids for window in windows]),
-            b_starts=lengths,
-            rows=np.array([window.row for window in windows], np.int64),
-            labels=None if labels is None else labels[words],
-            position_offsets=offsets_of([len(window.words) for window in windows]),
-            positions=joined([window.positions for window in windows]),
-            counters=dict(sorted(counters.items())),
-        )
+def decode(
+    examples: pa.Table, features: Features, outputs: Float32s, *, encoding: Encoding
+) -> list[dict[str, Any]]:
+    """Return the tags of each document, one per word. Words without pieces are O."""
+    labels = np.array([*encoding.labels], dtype=object)
+    check_outputs(outputs, task=encoding.task)
+    starts = offsets_of(pc.list_value_length(examples["words"]).to_numpy())
+    tags = np.full(starts[-1], OUTSIDE, dtype=object)
+    if len(outputs):
+        tags[features.words] = labels[outputs.argmax(axis=1)]
+    bounds = itertools.pairwise(starts.tolist())
+    return [
+        {"id": name, "tags": tags[start:end].tolist()}
+        for name, (start, end) in zip(examples["id"].to_pylist(), bounds, strict=True)
+    ]
 
-    def decode(
-        self, examples: pa.Table, outputs: Float32s, *, encoding: Encoding
-    ) -> list[dict[str, Any]]:
-        """Return the tags of each document, one per word. Words without pieces are O."""
-        labels = np.array([*encoding.labels], dtype=object)
-        windows, _ = _find_windows(examples, encoding)
-        check_outputs(outputs, task=encoding.task)
-        starts = offsets_of(pc.list_value_length(examples["words"]).to_numpy())
-        tags = np.full(starts[-1], OUTSIDE, dtype=object)
-        if windows:
-            tags[joined([window.words for window in windows])] = labels[outputs.argmax(axis=1)]
-        bounds = itertools.pairwise(starts.tolist())
-        return [
-            {"id": name, "tags": tags[start:end].tolist()}
-            for name, (start, end) in zip(examples["id"].to_pylist(), bounds, strict=True)
-        ]
 
-    def score(
-        self, examples: pa.Table, predictions: Sequence[Prediction], *, task: Task
-    ) -> dict[str, float]:
-        """Return entity F1, precision and recall as conlleval counts them, sentence by sentence.
+def score(examples: pa.Table, predictions: Sequence[Prediction], *, task: Task) -> dict[str, float]:
+    """Return entity F1, precision and recall as conlleval counts them, sentence by sentence.
 
-        Further keys: `word-accuracy`, and `entity-f1:TYPE` of each type. Documents without known
-        tags are skipped; {} if no tags are known.
-        """
+    Further keys: `word-accuracy`, and `entity-f1:TYPE` of each type. Documents without known
+    tags are skipped; {} if no tags are known.
+    """
+    counts = EntityCounts()
+    for document in _tagged_sentences(examples, predictions, task=task):
+        for sentence in document:
+            counts.add(*sentence)
+    return counts.metrics() if counts.words else {}
+
+
+def row_terms(
+    examples: pa.Table, predictions: Sequence[Prediction], *, task: Task
+) -> dict[str, RowTerms]:
+    """Return the entities of each document: right, predicted and true ones."""
+    totals = []
+    for document in _tagged_sentences(examples, predictions, task=task):
         counts = EntityCounts()
-        for document in _tagged_sentences(examples, predictions, task=task):
-            for sentence in document:
-                counts.add(*sentence)
-        return counts.metrics() if counts.words else {}
+        for sentence in document:
+            counts.add(*sentence)
+        totals.append([c.total() for c in (counts.correct, counts.predicted, counts.gold)])
+    return {"entity-f1": f1_terms(*zip(*totals, strict=True))}
 
-    def row_terms(
-        self, examples: pa.Table, predictions: Sequence[Prediction], *, task: Task
-    ) -> dict[str, RowTerms]:
-        """Return the entities of each document: right, predicted and true ones."""
-        totals = []
-        for document in _tagged_sentences(examples, predictions, task=task):
-            counts = EntityCounts()
-            for sentence in document:
-                counts.add(*sentence)
-            totals.append([c.total() for c in (counts.correct, counts.predicted, counts.gold)])
-        return {"entity-f1": f1_terms(*zip(*totals, strict=True))}
 
-    def list_answers(self, row: Mapping[str, Any]) -> list[str]:
-        """Return the tags of all words."""
-        return list(row["tags"])
+def find_majority_tag(examples: pa.Table, *, task: Task, labels: Sequence[str]) -> dict[str, Any]:
+    """Return the most frequent `tag`, the prediction of each word."""
+    del labels
+    tags = examples["tags"].combine_chunks().flatten().to_pylist()
+    return {"tag": most_frequent(tags, task=task)}
 
-    def majority_answer(
-        self, examples: pa.Table, *, task: Task, labels: Sequence[str]
-    ) -> dict[str, Any]:
-        """Return the most frequent `tag`, the prediction of each word."""
-        del labels
-        tags = examples["tags"].combine_chunks().flatten().to_pylist()
-        return {"tag": most_frequent(tags, task=task)}
 
-    def majority_predictions(
-        self, examples: pa.Table, answer: Mapping[str, Any]
-    ) -> list[dict[str, Any]]:
-        """Return the majority's predictions, one per example, in order."""
-        words = pc.list_value_length(examples["words"]).to_pylist()
-        return [
-            {"id": name, "tags": [answer["tag"]] * count}
-            for name, count in zip(examples["id"].to_pylist(), words, strict=True)
-        ]
+def repeat_tag(examples: pa.Table, answer: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return one tag as the prediction of each word."""
+    words = pc.list_value_length(examples["words"]).to_pylist()
+    return [
+        {"id": name, "tags": [answer["tag"]] * count}
+        for name, count in zip(examples["id"].to_pylist(), words, strict=True)
+    ]
 
-    def read_official(self, url: str, examples: pa.Table, *, task: Task) -> list[dict[str, Any]]:
-        """Read CoNLL columns with the word first and the tag last."""
-        return _read_columns(url, examples, task=task)
 
-    def official_files(
-        self,
-        examples: pa.Table,
-        predictions: Sequence[Prediction],
-        *,
-        task: Task,
-        split: str,
-        threshold: float,
-    ) -> dict[str, bytes]:
-        """Return CoNLL columns."""
-        del task, threshold
-        return {f"tags-{split}.conll": _conll(examples, predictions)}
+def official_files(
+    examples: pa.Table,
+    predictions: Sequence[Prediction],
+    *,
+    task: Task,
+    split: str,
+    threshold: float,
+) -> dict[str, bytes]:
+    """Return CoNLL columns."""
+    del task, threshold
+    return {f"tags-{split}.conll": _conll(examples, predictions)}
 
 
 def _tagged_sentences(
@@ -332,49 +311,6 @@ def _homes(starts: Int64s, first: Int64s, last: Int64s) -> Int64s:
 
 
 # Files
-
-
-def _read_columns(url: str, examples: pa.Table, *, task: Task) -> list[dict[str, Any]]:
-    """Read CoNLL columns with the words of the examples; `_` may replace spaces inside words."""
-    tokens = []
-    for number, line in enumerate(text_lines(url), start=1):
-        if not line.strip(" \t\r") or line.startswith("-DOCSTART-"):
-            continue
-        cells = split_line(line)
-        can_be_comment = task.layout.allows_comments and line.startswith("# ")
-        if not can_be_comment or is_tagged_word(cells):
-            tokens.append((f"{url}, line {number}", cells))
-    words = [word for row in examples["words"].to_pylist() for word in row]
-    if len(tokens) != len(words):
-        raise PredictionsError(
-            f"{url}: {len(tokens):,} words with tags, the examples have {len(words):,}: expected "
-            "the file that they were made of, tagged"
-        )
-    tags: list[str] = []
-    for (where, cells), word in zip(tokens, words, strict=True):
-        if len(cells) < 2 or cells[0] not in (word, "_".join(word.split())):
-            raise PredictionsError(
-                f"{where}: expected {word!r} and its tag, found {' '.join(cells)!r}"
-            )
-        if not is_tag(cells[-1]):
-            raise PredictionsError(
-                f"{where}: {cells[-1]!r:.60} is no tag: expected O or such as B-LOC"
-            )
-        tags.append(cells[-1])
-    unread = iter(tags)
-    return [
-        {
-            "id": name,
-            "tags": [
-                tag
-                for length in lengths
-                for tag in iob2(entities_of([*itertools.islice(unread, length)]), words=length)
-            ],
-        }
-        for name, lengths in zip(
-            examples["id"].to_pylist(), examples["sentence_lengths"].to_pylist(), strict=True
-        )
-    ]
 
 
 def _conll(examples: pa.Table, predictions: Sequence[Mapping[str, Any]]) -> bytes:

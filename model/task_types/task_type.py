@@ -1,4 +1,4 @@
-"""Task types: features of examples, decoding of a model's outputs, scores and files of predictions.
+"""Task types: functions for features, predictions and scores of the tasks of one type.
 
 A prediction has `id` and, by type: classification `label` (name) and `probabilities` (by name);
 regression `score`; choice `label` (int) and `probabilities`; span `text` ("" for no answer),
@@ -8,17 +8,16 @@ regression `score`; choice `label` (int) and `probabilities`; span `text` ("" fo
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from model.task_types.features import Features
-from model.task_types.prediction_files import check_ids, is_ours, read_lines
+from model.task_types.prediction_files import check_ids, read_lines
 from model.task_types.row_terms import RowTerms
 from model.tasks.task import Task
 from pipelines.arrays import Float32s
@@ -27,6 +26,7 @@ from schemas.errors import PredictionsError, TaskDataError
 from schemas.finetune_configs import FeaturesConfig
 
 Prediction = Mapping[str, Any]
+Result = TypeVar("Result", covariant=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,103 +50,73 @@ class Scored(NamedTuple):
     predictions: list[dict[str, Any]]
 
 
-class TaskType(ABC):
-    """Features, head, decoding, metrics and files of the tasks of one type."""
+class BuildFeatures(Protocol):
+    """Function that returns examples as sequences, with labels if all are known.
 
-    answer_column: str
-    """Column of the examples that is null where the answer is not known."""
+    Raises TaskDataError if a row cannot be used, or has no label in training.
+    """
 
-    outputs: int | None = None
-    """Outputs of the head; None for one per label."""
-
-    is_pooled = False
-    """True if the head reads the pooler's vector of a sequence instead of tokens."""
-
-    is_softmax = False
-    """True if the outputs are logits of a softmax."""
-
-    architecture: str
-    """transformers' class of the model."""
-
-    problem = ""
-    """`problem_type` in config.json, for classes with several; "" for none."""
-
-    @abstractmethod
-    def build_features(
+    def __call__(
         self, examples: pa.Table, encoding: Encoding, *, is_training: bool
-    ) -> Features:
-        """Return the examples as sequences, with labels if all are known.
+    ) -> Features: ...
 
-        Raises:
-            TaskDataError: A row cannot be used, or has no label in training.
-        """
 
-    @abstractmethod
-    def decode(
-        self, examples: pa.Table, outputs: Float32s, *, encoding: Encoding
-    ) -> list[dict[str, Any]]:
-        """Return predictions as JSON values, one per example, in order.
+class Decode(Protocol):
+    """Function that returns predictions as JSON values, one per example, in order.
 
-        Args:
-            examples: Examples of the features.
-            outputs: Raw outputs of a model in the order of the features: classification
-                (U, labels), regression (U,), choice (U, choices), span (T, 2), tagging
-                (positions, labels).
-            encoding: Encoding of the features.
+    `features` are those of the examples, `outputs` the raw outputs of a model in their order:
+    classification (U, labels), regression (U,), choice (U, choices), span (T, 2), tagging
+    (positions, labels). Raises PredictionsError if an output is not finite.
+    """
 
-        Raises:
-            PredictionsError: An output is not finite.
-        """
+    def __call__(
+        self, examples: pa.Table, features: Features, outputs: Float32s, *, encoding: Encoding
+    ) -> list[dict[str, Any]]: ...
 
-    @abstractmethod
-    def score(
+
+class OfPredictions(Protocol[Result]):
+    """Function of examples with known answers and one prediction per example, in order.
+
+    Raises PredictionsError if a prediction is invalid.
+    """
+
+    def __call__(
         self, examples: pa.Table, predictions: Sequence[Prediction], *, task: Task
-    ) -> dict[str, float]:
-        """Return metrics from 0 to 1 (correlations from -1) by name.
+    ) -> Result: ...
 
-        Args:
-            examples: Examples with known answers.
-            predictions: One prediction per example, in order.
-            task: Task of the examples.
 
-        Raises:
-            PredictionsError: A prediction is invalid.
-        """
+class MajorityAnswer(Protocol):
+    """Function that returns the majority baseline's prediction for training data, without `id`.
 
-    @abstractmethod
-    def row_terms(
-        self, examples: pa.Table, predictions: Sequence[Prediction], *, task: Task
-    ) -> dict[str, RowTerms]:
-        """Return the terms of the task's metrics by name, a row for each example.
+    Of equally frequent labels the first in the order of `labels` is used. Raises TaskDataError if
+    no example has an answer.
+    """
 
-        With a weight of 1 for each row they give the metrics of `score`.
-
-        Raises:
-            PredictionsError: A prediction is invalid.
-        """
-
-    @abstractmethod
-    def majority_answer(
+    def __call__(
         self, examples: pa.Table, *, task: Task, labels: Sequence[str]
-    ) -> dict[str, Any]:
-        """Return the prediction of the majority baseline for training data, without `id`.
+    ) -> dict[str, Any]: ...
 
-        Of equally frequent labels the first in the order of `labels` is used.
 
-        Raises:
-            TaskDataError: No example has an answer.
-        """
+class RepeatAnswer(Protocol):
+    """Function that returns one answer as the prediction of each example, in order."""
 
-    @abstractmethod
-    def read_official(self, url: str, examples: pa.Table, *, task: Task) -> list[dict[str, Any]]:
-        """Read predictions in the format of the task's own scorer, in the order of the examples.
+    def __call__(self, examples: pa.Table, answer: Mapping[str, Any]) -> list[dict[str, Any]]: ...
 
-        Raises:
-            PredictionsError: The file cannot be read, or has predictions of other examples.
-            InputError: The file is damaged.
-        """
 
-    def official_files(
+class ReadPredictions(Protocol):
+    """Function that reads a file of predictions.
+
+    Raises PredictionsError if it cannot be read, or has predictions of other examples, and
+    InputError if it is damaged.
+    """
+
+    def __call__(self, url: str, examples: pa.Table, *, task: Task) -> list[dict[str, Any]]: ...
+
+
+class OfficialFiles(Protocol):
+    """Function that returns files by name in the format of the task's own scorer."""
+
+    def __call__(
         self,
         examples: pa.Table,
         predictions: Sequence[Prediction],
@@ -154,50 +124,60 @@ class TaskType(ABC):
         task: Task,
         split: str,
         threshold: float,
-    ) -> dict[str, bytes]:
-        """Return files by name in the format of the task's own scorer.
+    ) -> dict[str, bytes]: ...
 
-        {} for GLUE, whose submission is one file for all tasks (`model.tables.glue_submission`).
-        """
-        del examples, predictions, task, split, threshold
-        return {}
 
-    def tune_threshold(
-        self, examples: pa.Table, predictions: Sequence[Prediction], *, task: Task
-    ) -> float | None:
-        """Return the best threshold of `null_odds` on these examples; None: the task has none."""
-        del examples, predictions, task
-        return None
+def repeat_answer(examples: pa.Table, answer: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return one answer as the prediction of each example, in order."""
+    return [{"id": name, **answer} for name in examples["id"].to_pylist()]
 
-    def apply_threshold(
-        self, predictions: Sequence[Prediction], threshold: float
-    ) -> list[dict[str, Any]]:
-        """Return the predictions with the answers that a threshold gives."""
-        del threshold
-        return [dict(item) for item in predictions]
 
-    def majority_predictions(
-        self, examples: pa.Table, answer: Mapping[str, Any]
-    ) -> list[dict[str, Any]]:
-        """Return the majority's predictions, one per example, in order."""
-        return [{"id": name, **answer} for name in examples["id"].to_pylist()]
+def read_own_predictions(url: str, examples: pa.Table, *, task: Task) -> list[dict[str, Any]]:
+    """Read predictions in bertloom's format."""
+    del examples, task
+    return read_lines(url)
 
-    def list_answers(self, row: Mapping[str, Any]) -> list[str]:
-        """Return the answers in a prediction or in a row of examples."""
-        return [str(row[self.answer_column])]
+
+def no_official_files(
+    examples: pa.Table,
+    predictions: Sequence[Prediction],
+    *,
+    task: Task,
+    split: str,
+    threshold: float,
+) -> dict[str, bytes]:
+    """Return no file: GLUE's submission is one for all tasks (`model.tables.glue_submission`)."""
+    del examples, predictions, task, split, threshold
+    return {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskType:
+    """Functions of the tasks of one type. Its head is in `model.finetuning.heads`."""
+
+    answer_column: str
+    """Column of the examples that is null where the answer is not known."""
+
+    build_features: BuildFeatures
+    decode: Decode
+    score: OfPredictions[dict[str, float]]
+    """Function that returns metrics from 0 to 1 (correlations from -1) by name."""
+
+    row_terms: OfPredictions[dict[str, RowTerms]]
+    """Function that returns the terms of the task's metrics by name, a row for each example. With a
+    weight of 1 for each row they give the metrics of `score`."""
+
+    list_answers: Callable[[Mapping[str, Any]], list[str]]
+    """Function that returns the answers in a prediction or in a row of examples."""
+
+    majority_answer: MajorityAnswer
+    majority_predictions: RepeatAnswer = repeat_answer
+    read_predictions: ReadPredictions = read_own_predictions
+    official_files: OfficialFiles = no_official_files
 
     def is_answered(self, examples: pa.Table) -> bool:
         """Return whether the answers to all examples are known."""
         return bool(len(examples)) and examples.column(self.answer_column).null_count == 0
-
-    def read_predictions(self, url: str, examples: pa.Table, *, task: Task) -> list[dict[str, Any]]:
-        """Read predictions in bertloom's format or, if the first line is not, the official one.
-
-        Raises:
-            PredictionsError: The file cannot be read, or has predictions of other examples.
-            InputError: The file is damaged.
-        """
-        return read_lines(url) if is_ours(url) else self.read_official(url, examples, task=task)
 
     def score_file(self, url: str, examples: pa.Table, *, task: Task) -> Scored:
         """Read predictions in bertloom's format and score them.

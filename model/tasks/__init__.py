@@ -7,18 +7,19 @@ To add a task, write its `Task` next to similar ones (`glue`, `squad`, `swag`, `
 their readers or a new function, and, in a new module, add a line to `TASKS`. The contract tests
 (`tests/model/tasks/test_tasks.py`) pick it up. Your own texts or pairs of texts
 with a label or a score, and your own questions on passages, need no code: see
-`model.tasks.sentence_tasks` and `model.tasks.squad`.
+`model.tasks.sentences` and `model.tasks.squad`.
 """
 
 from __future__ import annotations
 
 import difflib
+import itertools
 from dataclasses import replace
 
 from model.tasks.entities import OUTSIDE, is_tag
 from model.tasks.glue import GLUE_TASKS
 from model.tasks.ner import NER_TASKS
-from model.tasks.sentence_tasks import SENTENCE_TASKS
+from model.tasks.sentences import SENTENCE_TASKS
 from model.tasks.squad import CUSTOM_QUESTION_TASKS, SQUAD_TASKS
 from model.tasks.swag import SWAG_TASKS
 from model.tasks.task import BadRow, Row, Task
@@ -69,33 +70,23 @@ def task_of(config: ExamplesConfig) -> Task:
         named_columns=dict(config.columns),
         file_format=config.file_format,
         label_names=config.labels,
-        shares=_shares(config.dev_fraction) or task.layout.shares,
     )
     return replace(task, layout=layout, labels=config.labels if has_new_labels else task.labels)
 
 
 def _check_columns(task: Task, config: ExamplesConfig) -> None:
-    if not config.columns:
-        return
-    texts = ("text_a", "text_b") if task.is_pair else ("text",)
-    possible = {
-        "tagging": ("words", "tags"),
-        "classification": (*texts, "label", "id"),
-        "regression": (*texts, "score", "id"),
-    }.get(task.type)
-    if possible is None:
+    choices = (names for field in task.layout.columns.values() for names in field)
+    known = [name for name in dict.fromkeys(itertools.chain(*choices)) if name]
+    if unknown := [name for name in config.columns if name not in known]:
         raise ConfigError(
-            f"{field_name('columns')}: the files of {task.name} ({task.type}) have no columns "
-            "to be named, only those of tasks that label or score texts, or tag words"
+            f"{field_name('columns')}: expected columns of {task.name}: {', '.join(known)}; got "
+            f"{', '.join(unknown)}. Give each the name of its column, or its number from 0"
         )
-    unknown = sorted(set(config.columns) - set(possible))
-    missing = [name for name in possible if name not in config.columns and name != "id"]
-    if unknown or missing:
-        found = f"no {' and no '.join(missing)}" if missing else " and ".join(unknown)
+    form = config.file_format
+    if task.type in ("span", "tagging") and (form.delimiter != "auto" or form.quoted is not None):
         raise ConfigError(
-            f"{field_name('columns')}: expected {', '.join(possible)} of {task.name}"
-            f"{' (id may be missing)' if 'id' in possible else ''}, found {found}. Give each its "
-            "column: a name in the header, or a number counted from 0"
+            f"{field_name('file_format')}: expected no delimiter and no quoted for {task.name}, "
+            "whose text files are no tables. Remove them"
         )
 
 
@@ -107,9 +98,6 @@ def _check_splits(task: Task, config: ExamplesConfig) -> None:
                 f"{field_name(field)}: no split {unknown[0]!r:.80} in {task.name}. "
                 f"Choose from {', '.join(task.splits)}"
             )
-    for split, limit in config.max_samples.items():
-        if limit < 1:
-            raise ConfigError(f"max_samples.{split}: expected 1 or more, got {limit}")
 
 
 def _check_dev_fraction(task: Task, config: ExamplesConfig) -> None:
@@ -119,10 +107,6 @@ def _check_dev_fraction(task: Task, config: ExamplesConfig) -> None:
             f"{field_name('dev_fraction')}: expected 0 for {task.name}, which has a dev split of "
             f"its own, got {config.dev_fraction:g}. It is for {', '.join(possible)}"
         )
-
-
-def _shares(dev_fraction: float) -> dict[str, float]:
-    return {"dev": dev_fraction, "train": 1.0 - dev_fraction} if dev_fraction else {}
 
 
 def _check_labels(task: Task, config: ExamplesConfig) -> None:

@@ -1,55 +1,204 @@
-"""Files of tasks and predictions as lines and as JSON: compressed or not, from any fsspec URL."""
+"""Files of tasks and predictions, on any fsspec URL: opened once, the first bytes decide.
+
+The content of a file determines its compression (none, gzip, bzip2 or zstd) and its format; its
+name does not.
+"""
 
 from __future__ import annotations
 
-import io
+import contextlib
+import itertools
 import json
-from collections.abc import Iterator
-from typing import Any
+import re
+from collections.abc import Iterable, Iterator
+from typing import IO, Any, Literal
 
 from pipelines.io.compression import Damage, compression_of, decompressed
-from pipelines.io.lines import Line, read_lines
 from pipelines.io.raw_files import open_file
-from pipelines.io.splits import SourceFile
 from schemas.errors import CorruptInputError, InputError
 from schemas.redaction import public_address
 
 _HEAD = 16
+_PARQUET_MARK = b"PAR1"
+_UTF8_MARK = b"\xef\xbb\xbf"
+_WIDE_MARKS = (b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff")
+_JSON_START = re.compile(rb'\s*(\{\s*("|\}|$)|\[\s*(\{|\]|$))')
 _SHOWN, _SHOWN_HEAD = 80, 60
 
-
-def file_lines(url: str) -> Iterator[Line]:
-    """Yield the lines of a file as bytes, without line ends (LF or CRLF) and byte-order mark.
-
-    The first bytes of the file determine its compression: none, gzip, bzip2 or zstd.
-
-    Raises:
-        CorruptInputError: A compressed file is truncated or damaged.
-        InputError: The file is missing, unreachable, UTF-16, or another kind of archive.
-    """
-    with open_file(url) as source:
-        size = source.seek(0, io.SEEK_END)
-    return read_lines(SourceFile(uri=url, name=base_name(url), size=size, sha256=""))
+Format = Literal["parquet", "json-lines", "json", "text"]
 
 
-def file_chunks(url: str) -> Iterator[bytes]:
-    """Yield the decompressed bytes of a file in chunks; its first bytes determine the compression.
+class DataFile:
+    """Open file of a task. Its content can be read once, by one of the methods or from `stream`."""
+
+    def __init__(self, url: str, stream: IO[bytes]) -> None:
+        self.url, self.stream = url, stream
+        self.first_line = b""
+        """First line that is not blank; b"" for Parquet."""
+        self._head: list[bytes] = []
+        self._rest: Iterator[bytes] = iter(())
+        self._first_value: Any = None
+        if stream.read(len(_PARQUET_MARK)) == _PARQUET_MARK:
+            self.format: Format = "parquet"
+            return
+        self._rest = _split_lines(_decompress(url, stream), url)
+        for line in self._rest:
+            self._head.append(line)
+            if line.strip():
+                self.first_line = line
+                break
+        self.format = self._find_text_format()
+
+    def _find_text_format(self) -> Format:
+        if _JSON_START.match(self.first_line) is None:
+            return "text"
+        with contextlib.suppress(ValueError, RecursionError):
+            self._first_value = parse_json(self.first_line)
+        if isinstance(self._first_value, dict) and not _holds_rows(self._first_value):
+            return "json-lines"
+        # A tab outside of a JSON value separates the columns of a table.
+        is_text = self._first_value is None and b"\t" in self.first_line.strip()
+        return "text" if is_text else "json"
+
+    def lines(self) -> Iterator[bytes]:
+        """Yield the lines without line ends (LF or CRLF) and byte-order mark."""
+        return itertools.chain(self._head, self._rest)
+
+    def read_json(self, error: type[InputError], *, expected: str = "one JSON value") -> Any:
+        """Return the value of a JSON file.
+
+        Args:
+            error: Error class for invalid content.
+            expected: Expected content, for messages.
+
+        Raises:
+            InputError: Of class `error`: the file is empty, not UTF-8, not JSON, or an object
+                repeats a key.
+        """
+        if not self.first_line:
+            raise error(f"{self.url}: the file is empty; expected JSON. Download it again")
+        rest = list(self._rest)
+        if self._first_value is not None and not any(map(bytes.strip, rest)):
+            return self._first_value
+        data = b"\n".join([*self._head, *rest])
+        try:
+            return parse_json(data)
+        except UnicodeDecodeError as fault:
+            line = data.count(b"\n", 0, fault.start) + 1
+            raise error(
+                f"{self.url}: line {line:,}: expected UTF-8, got {data[fault.start]:#04x}. Convert "
+                "the file, e.g. with iconv, or download it again"
+            ) from fault
+        except RepeatedKeyError as fault:
+            raise error(
+                f"{self.url}: the key {fault.args[0]!r} stands twice in one object, and one value "
+                "would hide the other; remove one"
+            ) from fault
+        except (ValueError, RecursionError) as fault:
+            start = data[:_SHOWN_HEAD].decode(errors="replace")
+            raise error(
+                f"{self.url}: no JSON ({fault}); expected {expected}. The file begins with "
+                f"{start!r}"
+            ) from fault
+
+
+@contextlib.contextmanager
+def open_data(url: str) -> Iterator[DataFile]:
+    """Open a file once and find its format.
 
     Raises:
         CorruptInputError: The compressed bytes are truncated or damaged.
-        MissingInputError: The file does not exist.
+        InputError: The file is missing, unreachable, UTF-16, or another kind of archive.
     """
-    with open_file(url) as source:
-        compression = compression_of(source.read(_HEAD), name=url)
-        for chunk in decompressed(source, compression, start=0, end=1 << 62):
-            if isinstance(chunk, Damage):
-                raise CorruptInputError(
-                    f"{url}: {chunk.reason}; expected a whole file. Download it again",
-                    file=url,
-                    offset=chunk.offset,
-                )
-            if chunk.data:
-                yield chunk.data
+    with open_file(url) as stream:
+        yield DataFile(url, stream)
+
+
+def file_lines(url: str) -> Iterator[bytes]:
+    """Yield the lines of a text file, as `DataFile.lines`.
+
+    Raises:
+        CorruptInputError: The compressed bytes are truncated or damaged.
+        InputError: The file is missing, unreachable, UTF-16, or another kind of archive.
+    """
+    with open_file(url) as stream:
+        yield from _split_lines(_decompress(url, stream), url)
+
+
+def read_json(url: str, *, error: type[InputError]) -> Any:
+    """Return the value of a JSON file (`DataFile.read_json`)."""
+    with open_data(url) as data:
+        return data.read_json(error)
+
+
+def _decompress(url: str, stream: IO[bytes]) -> Iterator[bytes]:
+    stream.seek(0)
+    compression = compression_of(stream.read(_HEAD), name=url)
+    for chunk in decompressed(stream, compression, start=0, end=1 << 62):
+        if isinstance(chunk, Damage):
+            raise CorruptInputError(
+                f"{url}: {chunk.reason}; expected a whole file. Download it again",
+                file=url,
+                offset=chunk.offset,
+            )
+        if chunk.data:
+            yield chunk.data
+
+
+def _split_lines(chunks: Iterable[bytes], url: str) -> Iterator[bytes]:
+    """Yield lines. They end at LF only: a text may contain Unicode's other line ends."""
+    unfinished: list[bytes] = []  # parts of a line that continues in the next chunk
+    is_start = True
+    for chunk in chunks:
+        if is_start and chunk.startswith(_WIDE_MARKS):
+            raise InputError(
+                f"{url}: expected UTF-8, got UTF-16 or UTF-32. Convert it, e.g. `iconv -f UTF-16 "
+                "-t UTF-8`"
+            )
+        first, *lines = chunk.removeprefix(_UTF8_MARK if is_start else b"").split(b"\n")
+        is_start = False
+        unfinished.append(first)
+        if lines:
+            for line in (b"".join(unfinished), *lines[:-1]):
+                yield line.removesuffix(b"\r")
+            unfinished = [lines[-1]]
+    if last := b"".join(unfinished):
+        yield last.removesuffix(b"\r")
+
+
+# JSON
+
+
+class RepeatedKeyError(ValueError):
+    """Error for an object that repeats a key."""
+
+
+def parse_json(data: bytes) -> Any:
+    """Return a JSON value.
+
+    Raises:
+        UnicodeDecodeError: The text is not UTF-8.
+        RepeatedKeyError: An object repeats a key.
+        ValueError: The text is not JSON.
+        RecursionError: It is nested too deeply.
+    """
+    return json.loads(data.decode(), object_pairs_hook=_distinct_keys)
+
+
+def _distinct_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise RepeatedKeyError(next(key for key in keys if keys.count(key) > 1))
+    return values
+
+
+def _holds_rows(value: dict[str, Any]) -> bool:
+    """Return whether an object holds all rows of a file: SQuAD's `data`, or an object by id."""
+    return isinstance(value.get("data"), list) or all(isinstance(v, dict) for v in value.values())
+
+
+# Text
 
 
 def base_name(url: str) -> str:
@@ -60,6 +209,7 @@ def base_name(url: str) -> str:
 def shown(value: Any) -> str:
     """Format a value as one short line."""
     text = repr(value) if not isinstance(value, str) else value.replace("\t", "\\t")
+    text = text.encode(errors="backslashreplace").decode()  # surrogates
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
 
 
@@ -72,53 +222,3 @@ def is_text(value: Any) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def read_json(url: str, *, error: type[InputError], expected: str = "one JSON value") -> Any:
-    """Read a JSON file; its first bytes determine the compression.
-
-    Args:
-        url: Path or any fsspec URL.
-        error: Error class for invalid content.
-        expected: Expected content, for messages.
-
-    Raises:
-        MissingInputError: The file does not exist.
-        CorruptInputError: The compressed bytes are truncated or damaged.
-        InputError: Of class `error`: the file is empty, not UTF-8, not JSON, or an object repeats a
-            key.
-    """
-    data = b"".join(file_chunks(url))
-    if not data.strip():
-        raise error(f"{url}: the file is empty; expected JSON. Download it again")
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as fault:
-        raise error(
-            f"{url}: byte {fault.start:,} is not UTF-8; expected JSON in UTF-8. Convert the file, "
-            "or download it again"
-        ) from fault
-    try:
-        return json.loads(text, object_pairs_hook=_distinct_keys)
-    except _RepeatedKeyError as fault:
-        raise error(
-            f"{url}: the key {fault.args[0]!r} stands twice in one object, and one value would "
-            "hide the other; remove one"
-        ) from fault
-    except (ValueError, RecursionError) as fault:
-        raise error(
-            f"{url}: no JSON ({fault}); expected {expected}. The file begins with "
-            f"{text[:_SHOWN_HEAD]!r}"
-        ) from fault
-
-
-class _RepeatedKeyError(ValueError):
-    """Error for an object that repeats a key."""
-
-
-def _distinct_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        keys = [key for key, _ in pairs]
-        raise _RepeatedKeyError(next(key for key in keys if keys.count(key) > 1))
-    return found

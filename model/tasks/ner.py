@@ -1,30 +1,34 @@
 """Named-entity recognition, and tagging of any words (paper 5.3, Table 7).
 
-Files have one word per line (`model.tasks.column_files`), or are JSON Lines or Parquet as
+Files have one word per line as in the CoNLL shared tasks, or are JSON Lines or Parquet as
 `datasets` writes them: a sentence per row in `tokens` and `ner_tags`. There tags are names
 (`B-LOC`) or numbers, with the names of the recipe's `labels` or of the Parquet schema.
 
-A row is a document. A sentence with an invalid line counts as another row, which is dropped, so
-that rows in = documents kept + sentences dropped. The rest of its document has the note
+A line of a CoNLL file has the word first and its tag last, or in the columns that a recipe names.
+Sentences end at blank lines, documents at `-DOCSTART-` lines. In a file without such lines, and in
+JSON Lines and Parquet, every sentence is a separate document, because neighboring sentences may be
+unrelated.
+
+A row of examples is a document. A sentence with an invalid line counts as another row, which is
+dropped, so that rows in = documents kept + sentences dropped. The rest of its document has the note
 `without-a-sentence`.
 
-Tags become IOB2. Each document that this changes has a note: `from-iob1` (an entity begins with I-,
-and with B- only next to another of its type), `from-bioes` (or BILOU), or `tags-mended` if the file
-follows no scheme. conlleval defines what an entity is (`model.tasks.entities`). If the tags are
-roles without a type (B, I, O), all entities have the type ENTITY, and the note is `bare-tags`.
+Tags become IOB2. Each document that this changes has a note: `from-bioes` (or BILOU), `bare-tags`
+(roles without a type, such as B, I, O: all entities have the type ENTITY), otherwise `from-iob1`.
+conlleval defines what an entity is (`model.tasks.entities`).
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
-from model.tasks.column_files import Document, Sentence, read_documents
 from model.tasks.entities import OUTSIDE, entities_of, iob2, is_bare, is_tag, split_tag
-from model.tasks.files import is_text, shown
-from model.tasks.input_tables import Table, is_json_lines, is_parquet, open_rows
+from model.tasks.files import DataFile, is_text, open_data, shown
+from model.tasks.tables import Table, find_fields, number_columns, read_table
 from model.tasks.task import (
     BadRow,
     FileLayout,
@@ -33,8 +37,6 @@ from model.tasks.task import (
     Task,
     convert_row,
     is_answered,
-    other_split,
-    split_of,
 )
 from schemas.errors import TaskDataError
 from schemas.field_names import field_name
@@ -42,7 +44,29 @@ from schemas.field_names import field_name
 BARE_TAGS = "bare-tags"
 _COLUMNS = {"words": (("tokens",), ("words",)), "tags": (("ner_tags",), ("tags",))}
 _ENDINGS = ("conll", "txt", "tsv", "iob2", "bio")
-_SHARES = {"train": 0.7, "dev": 0.15, "test": 0.15}
+_MARK = re.compile(r"-DOCSTART-([ \t]|$)")
+_BLANK = " \t\r"
+_SPACES = re.compile("[ \t]+")  # no other space ends a word: U+00A0 may be one
+
+
+class Sentence(NamedTuple):
+    """Valid sentence. `tags` are as in the file; None in a file without tags."""
+
+    words: list[str]
+    tags: list[str] | None
+
+
+class Document(NamedTuple):
+    """Sentences between two `-DOCSTART-` lines, or one sentence in a file without them."""
+
+    position: str
+    """First line or row of the document, for messages: `line 17`, `row 3`."""
+
+    name: str
+    """`document-3` or, without marks, `sentence-3`, counted from 1 in the file."""
+
+    sentences: Sequence[Sentence | BadRow]
+    """Sentences; an invalid one has its first invalid line."""
 
 
 def read_tags(task: Task, split: str, url: str) -> Iterator[Row | BadRow]:
@@ -50,102 +74,202 @@ def read_tags(task: Task, split: str, url: str) -> Iterator[Row | BadRow]:
 
     Raises:
         TaskDataError: The file has no words, or no tags in a split that must have them, or a column
-            of JSON Lines or Parquet is missing.
+            is missing.
         InputError: The file is missing or damaged.
     """
-    if is_parquet(url) or is_json_lines(url):
-        documents = list(_read_rows(task, split, url))
-    else:
-        documents = list(read_documents(url, task.layout, split=split))
-    tags = [item.tags for document in documents for item in _valid(document)]
-    if is_answered(split) and None in tags:
-        raise TaskDataError(
-            f"{url}: expected a word and its tag per line of {task.name} {split}, found one "
-            "column. It is the file of another split, or its columns have another separator"
-        )
-    _check_types(documents, url)
-    note = _conversion(own for own in tags if own is not None)
-    for document in documents:
-        if split in task.layout.shares:
-            words = [word for sentence in _valid(document) for word in sentence.words]
-            belongs = split_of(" ".join(words), task)
-            if belongs != split:
-                yield other_split(document.position, belongs)
-                continue
-        yield from _rows(document, note=note)
+    with open_data(url) as data:
+        if data.format in ("parquet", "json-lines"):
+            documents = _read_rows(data, task, split)
+        else:
+            documents = _read_conll(data, task, split)
+        for document in documents:
+            yield from _to_rows(document)
 
 
-def _check_types(documents: Sequence[Document], url: str) -> None:
-    """Check that all tags of a file have a type, or none.
-
-    Raises:
-        TaskDataError: Some have a type, and some have none.
-    """
-    first: dict[bool, str] = {}  # first tag without and with a type, and its position
-    for document in documents:
-        for tag in (tag for item in _valid(document) for tag in item.tags or ()):
-            if tag != OUTSIDE:
-                first.setdefault(is_bare(tag), f"{shown(tag)} ({document.position})")
-    if len(first) == 2:
-        raise TaskDataError(
-            f"{url}: expected tags with a type, such as B-LOC, or only tags without one, got "
-            f"{first[True]} without and {first[False]} with a type. Give all of them a type"
-        )
-
-
-def _valid(document: Document) -> list[Sentence]:
-    return [item for item in document.sentences if isinstance(item, Sentence)]
-
-
-def _rows(document: Document, *, note: str) -> Iterator[Row | BadRow]:
+def _to_rows(document: Document) -> Iterator[Row | BadRow]:
     yield from (item for item in document.sentences if isinstance(item, BadRow))
-    sentences = _valid(document)
+    sentences = [item for item in document.sentences if isinstance(item, Sentence)]
     if not sentences:
         return
     notes = ["without-a-sentence"] if len(sentences) < len(document.sentences) else []
-    notes += dict.fromkeys(note for sentence in sentences for note in sentence.notes)
-    tags: list[str] | None = None
-    if sentences[0].tags is not None:
-        original = [sentence.tags or [] for sentence in sentences]
-        tags = [tag for own in original for tag in iob2(entities_of(own), words=len(own))]
-        if tags != [tag for own in original for tag in own]:
-            notes.append(BARE_TAGS if any(map(is_bare, itertools.chain(*original))) else note)
+    original = [sentence.tags for sentence in sentences if sentence.tags is not None]
+    tags = [tag for own in original for tag in iob2(entities_of(own), words=len(own))]
+    if tags != (old := list(itertools.chain(*original))):
+        notes.append(_find_scheme(old))
     values: dict[str, Any] = {
         "id": document.name,
         "sentence_lengths": [len(sentence.words) for sentence in sentences],
         "words": [word for sentence in sentences for word in sentence.words],
-        "tags": tags,
+        "tags": tags if original else None,
     }
     yield Row(document.position, values, tuple(notes))
 
 
-def _conversion(sentences: Iterable[Sequence[str]]) -> str:
-    """Return the note of documents whose tags change: the scheme of the file."""
-    begins_with_i = begins_with_b = False
-    for tags in sentences:
-        type_before = ""
-        for role, type_ in map(split_tag, tags):
-            if role in "ES":
-                return "from-bioes"
-            if type_ != type_before and type_:
-                begins_with_i |= role == "I"
-                begins_with_b |= role == "B"
-            type_before = type_
-    return "tags-mended" if begins_with_i and begins_with_b else "from-iob1"
+def _find_scheme(tags: Sequence[str]) -> str:
+    """Return the note of a document with tags in another scheme than IOB2."""
+    if any(map(is_bare, tags)):
+        return BARE_TAGS
+    return "from-bioes" if any(split_tag(tag)[0] in "ES" for tag in tags) else "from-iob1"
+
+
+# CoNLL
+
+
+class _Line(NamedTuple):
+    number: int
+    text: str | None
+    """None: the line is not UTF-8."""
+
+    document: int
+    """Number of `-DOCSTART-` lines before it."""
+
+
+class _Columns(NamedTuple):
+    """Columns of a file of tagged words, counted from 0."""
+
+    words: int
+    tags: int | None
+    size: int
+    is_exact: bool
+    """False if a line can have more than `size` columns, because a recipe names those to read."""
+
+
+def _read_conll(data: DataFile, task: Task, split: str) -> Iterator[Document]:
+    """Yield the documents of a file with a word per line."""
+    sentences = list(_split_sentences(data, has_header=task.layout.has_conll_header))
+    first = next((line for own in sentences for line in own if line.text is not None), None)
+    if first is None:
+        raise TaskDataError(
+            f"{data.url}: expected a word and its tag per line, got no such line. Is it empty?"
+        )
+    columns = _find_columns(data, first, task, split)
+    has_marks = sentences[-1][0].document > 0
+    groups = itertools.groupby(
+        sentences, lambda lines: lines[0].document if has_marks else lines[0].number
+    )
+    for number, (_, group) in enumerate(groups, start=1):
+        own = list(group)
+        name = f"{'document' if has_marks else 'sentence'}-{number}"
+        parsed = [_parse_sentence(lines, columns) for lines in own]
+        yield Document(f"line {own[0][0].number}", name, parsed)
+
+
+def _split_sentences(data: DataFile, *, has_header: bool) -> Iterator[list[_Line]]:
+    """Yield the lines of each sentence, without comments before it."""
+    lines, marks = list[_Line](), 0
+    is_before_header = has_header
+    for number, raw in enumerate(itertools.chain(data.lines(), [b""]), start=1):
+        text = _decode(raw)
+        is_mark = text is not None and _MARK.match(text) is not None
+        if text is None or (text.strip(_BLANK) and not is_mark):
+            if is_before_header:
+                is_before_header = False
+            elif lines or text is None or not _is_comment(text):
+                lines.append(_Line(number, text, marks))
+        elif lines:
+            yield lines
+            lines = []
+        marks += is_mark
+
+
+def _decode(line: bytes) -> str | None:
+    try:
+        return line.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _split_line(text: str) -> list[str]:
+    """Split a line at its tabs if it has any, otherwise at its spaces."""
+    if "\t" in text:
+        return [cell.strip(" \r") for cell in text.rstrip(_BLANK).split("\t")]
+    return _SPACES.split(text.strip(_BLANK))
+
+
+def _is_comment(text: str) -> bool:
+    """Return whether a line at the start of a sentence is a comment, such as `# id 7`.
+
+    It is a word if it ends in a tag. A comment may end in a single letter, so a tag without a type
+    must be the second of two cells.
+    """
+    if not text.startswith("# "):
+        return False
+    cells = _split_line(text)
+    is_word = is_tag(cells[-1]) and (not is_bare(cells[-1]) or len(cells) == 2)
+    return not is_word
+
+
+def _find_columns(data: DataFile, line: _Line, task: Task, split: str) -> _Columns:
+    """Return the columns that the recipe names, or the first and the last of the first line."""
+    cells = _split_line(line.text or "")
+    if not task.layout.named_columns:
+        tags = len(cells) - 1 if len(cells) > 1 else None
+        if tags is None and is_answered(split):
+            raise TaskDataError(
+                f"{data.url}: line {line.number}: expected a word and its tag for {task.name} "
+                f"{split}, got one column: {shown(cells[0])}. It is the file of another split, or "
+                "its columns have another separator than tabs or spaces"
+            )
+        return _Columns(0, tags, len(cells), True)
+    names = number_columns(cells)
+    if task.layout.has_conll_header:
+        names = tuple(_split_line(data.first_line.decode(errors="replace")))
+    fields = find_fields(names, task, split, data.url)
+    words = names.index(fields["words"][0])
+    tags = names.index(fields["tags"][0]) if "tags" in fields else None
+    return _Columns(words, tags, max(words, tags or 0) + 1, False)
+
+
+def _parse_sentence(lines: Sequence[_Line], columns: _Columns) -> Sentence | BadRow:
+    words, tags = list[str](), list[str]()
+    for line in lines:
+        try:
+            word, tag = _parse_line(line, columns)
+        except InvalidRowError as error:
+            size = f"{len(lines)} word{'s' if len(lines) > 1 else ''}"
+            found = f"{error.found}, in a sentence of {size}"
+            return BadRow(f"line {line.number}", error.reason, found)
+        words.append(word)
+        tags.append(tag)
+    return Sentence(words, tags if columns.tags is not None else None)
+
+
+def _parse_line(line: _Line, columns: _Columns) -> tuple[str, str]:
+    """Return the word and the tag of a line."""
+    if line.text is None:
+        raise InvalidRowError("not-utf-8", "bytes that are not UTF-8")
+    cells, size = _split_line(line.text), columns.size
+    if len(cells) < size or (columns.is_exact and len(cells) > size):
+        reason = f"too-{'few' if len(cells) < size else 'many'}-columns"
+        expected = f"{size}" if columns.is_exact else f"{size} or more"
+        found = f"{len(cells)} columns, expected {expected}: {shown(' '.join(cells))}"
+        raise InvalidRowError(reason, found)
+    word = cells[columns.words]
+    tag = OUTSIDE if columns.tags is None else cells[columns.tags]
+    if not word:
+        raise InvalidRowError("no-word", shown(" ".join(cells)))
+    if not is_tag(tag):
+        found = f"{shown(tag)} in column {columns.tags} of {shown(' '.join(cells))}"
+        raise InvalidRowError(
+            "unknown-tag",
+            f"{found}, expected {OUTSIDE} or such as B-LOC, I-LOC. The tags of other columns are "
+            f"read by {field_name('columns.words')} and {field_name('columns.tags')}",
+        )
+    return word, tag
 
 
 # JSON Lines and Parquet
 
 
-def _read_rows(task: Task, split: str, url: str) -> Iterator[Document]:
-    """Read a file with a sentence per row. Each row is a document: rows have no document number."""
-    table = open_rows(task, split, url)
-    convert = partial(_sentence, table=table, task=task, split=split, url=url)
-    for number, row in enumerate(table.rows(), start=1):
-        yield Document(row.position, f"sentence-{number}", (convert_row(row, convert),))
+def _read_rows(data: DataFile, task: Task, split: str) -> Iterator[Document]:
+    """Yield the sentences of a file with a sentence per row."""
+    table = read_table(data, task, split)
+    convert = partial(_convert_sentence, table=table, task=task, split=split, url=data.url)
+    for number, row in enumerate(table.rows, start=1):
+        yield Document(row.position, f"sentence-{number}", [convert_row(row, convert)])
 
 
-def _sentence(row: Row, *, table: Table, task: Task, split: str, url: str) -> Sentence:
+def _convert_sentence(row: Row, *, table: Table, task: Task, split: str, url: str) -> Sentence:
     words_column, tags_column = table.column("words"), table.column("tags")
     words, tags = row.values["words"], row.values.get("tags")
     if not isinstance(words, list) or not words:
@@ -167,18 +291,19 @@ def _sentence(row: Row, *, table: Table, task: Task, split: str, url: str) -> Se
             "the file does not name. Name them in order, e.g. O, B-PER, I-PER, by "
             f"{field_name('labels')}"
         )
-    for at, tag in enumerate(tags):
-        name = tag
-        if type(tag) is int:
-            name = names[tag] if 0 <= tag < len(names) else None
-        if not (is_text(name) and is_tag(name)):
-            expected = f"{OUTSIDE} or such as B-LOC, I-LOC"
-            if names:
-                expected = f"a number from 0 to {len(names) - 1}, or one of {', '.join(names)}"
-            found = f"{tags_column}: {shown(repr(tag))}, expected {expected}"
-            raise InvalidRowError("unknown-tag", found)
-        tags[at] = name
-    return Sentence(words, tags)
+    return Sentence(words, [_name_tag(tag, names, tags_column) for tag in tags])
+
+
+def _name_tag(tag: Any, names: Sequence[str], column: str) -> str:
+    name = tag
+    if type(tag) is int:
+        name = names[tag] if 0 <= tag < len(names) else None
+    if is_text(name) and is_tag(name):
+        return str(name)
+    expected = f"{OUTSIDE} or such as B-LOC, I-LOC"
+    if names:
+        expected = f"a number from 0 to {len(names) - 1}, or one of {', '.join(names)}"
+    raise InvalidRowError("unknown-tag", f"{column}: {shown(repr(tag))}, expected {expected}")
 
 
 # Tasks
@@ -190,8 +315,6 @@ def _task(
     splits: Mapping[str, tuple[str, ...]],
     *,
     is_cased: bool | None = True,
-    shares: Mapping[str, float] = {},
-    allows_comments: bool = False,
     **fields: Any,
 ) -> Task:
     return Task(
@@ -200,7 +323,7 @@ def _task(
         type="tagging",
         splits=splits,
         reader=read_tags,
-        layout=FileLayout(columns=_COLUMNS, shares=shares, allows_comments=allows_comments),
+        layout=FileLayout(columns=_COLUMNS),
         metrics=("entity-f1", "entity-precision", "entity-recall"),
         is_cased=is_cased,
         max_seq_length=512,  # paper 5.3: as much of the document as there is
@@ -226,32 +349,6 @@ _CONLL_2003 = _task(
     paper={f"{split}/entity-f1": ("table-7", split) for split in ("dev", "test")},
 )
 
-_WIKIGOLD = _task(
-    "wikigold",
-    "WikiGold",
-    dict.fromkeys(_SHARES, ("wikigold.conll.txt", "wikigold.conll", "data/wikigold.conll.txt")),
-    shares=_SHARES,
-)
-"""Each split is given the one file: a document is in train, dev or test with the probabilities of
-`_SHARES`. The published file's 145 documents become 108, 18 and 19 (28,739, 6,496 and 3,772 words).
-For other splits use the task `tagging`."""
-
-_WNUT17 = _task(
-    "wnut17",
-    "WNUT 2017",
-    {
-        "train": ("wnut17train.conll", "train.conll", "train.txt", "train"),
-        "dev": ("emerging.dev.conll", "dev.conll", "dev.txt", "dev", "validation", "valid"),
-        "test": (
-            *("emerging.test.annotated", "emerging.test.conll", "test.conll", "test.txt"),
-            "test",
-        ),
-    },
-    sizes={"train": 3_394, "dev": 1_009, "test": 1_287},
-)
-"""WNUT has no document marks, and neighboring sentences are posts of different people, so each
-sentence is a document."""
-
 _TAGGING = _task(
     "tagging",
     "Tagging",
@@ -264,13 +361,10 @@ _TAGGING = _task(
         "test": (*(f"test.{end}" for end in _ENDINGS), "test"),
     },
     is_cased=None,
-    allows_comments=True,
     can_split_train=True,
 )
 """Any files with the word in the first column and its tag in the last, or in `tokens` and
 `ner_tags`."""
 
-NER_TASKS: dict[str, Task] = {
-    task.name: task for task in (_CONLL_2003, _WIKIGOLD, _WNUT17, _TAGGING)
-}
+NER_TASKS: dict[str, Task] = {task.name: task for task in (_CONLL_2003, _TAGGING)}
 """NER tasks by name."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from model.task_results import Cut
 from model.tasks.task import Row, Task
 
 MARK = "\u2020"  # a dagger after the number; a note explains it
@@ -45,24 +46,14 @@ def split_text(split: str, cut: Mapping[str, Any]) -> str:
     return f"{cut['kept']:,} of {cut['of']:,} {name} {cut['unit']}"
 
 
-def examples_cut(statistics: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the reductions that trials inherit from the statistics of their examples.
-
-    Returns:
-        `training`: texts about the training data; `splits`: one text for each other reduced split.
-    """
+def examples_cut(statistics: Mapping[str, Any]) -> Cut:
+    """Return the reductions that trials inherit from the statistics of their examples."""
     texts = {split: split_text(split, cut) for split, cut in statistics.get("cut", {}).items()}
-    learnt = ("augmentation", "train")
-    return {
-        "training": [texts[split] for split in learnt if split in texts],
-        "splits": {split: text for split, text in texts.items() if split not in learnt},
-    }
-
-
-def cut_on(split: str, cut: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the texts that apply to a score on a split."""
-    own = cut.get("splits", {}).get(split)
-    return (*cut.get("training", ()), *([own] if own else ()))
+    learned = ("augmentation", "train")
+    return Cut(
+        training=tuple(texts[split] for split in learned if split in texts),
+        splits={split: text for split, text in texts.items() if split not in learned},
+    )
 
 
 def cut_notes(found: Iterable[tuple[str, Sequence[str]]]) -> list[str]:
@@ -76,13 +67,3 @@ def cut_notes(found: Iterable[tuple[str, Sequence[str]]]) -> list[str]:
 def marked(text: str, cut: Sequence[str]) -> str:
     """Format a number, with a mark for reduced data."""
     return f"{text} {MARK}" if text and cut else text
-
-
-def joined(cuts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Merge the reductions of several trainings without repeats."""
-    found = list(cuts)
-    splits: dict[str, str] = {}
-    for cut in found:
-        splits |= cut.get("splits", {})
-    texts = dict.fromkeys(text for cut in found for text in cut.get("training", ()))
-    return {"training": list(texts), "splits": splits}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
-from model.tasks.entities import OUTSIDE
+from model.tasks.entities import OUTSIDE, UNNAMED_TYPE
 from model.tasks.files import base_name
 from model.tasks.ner import BARE_TAGS
 from model.tasks.reduced_data import cut_split, units_of
@@ -24,6 +24,7 @@ from model.tasks.task import (
 )
 from pipelines.counters import Counters, check_balance
 from pipelines.io.shards import ShardWriter
+from pipelines.seeds import key_for, uniform
 from schemas.arrow import EXAMPLES
 from schemas.errors import TaskDataError
 from schemas.finetune_configs import ExamplesConfig, TaskTypeName
@@ -85,10 +86,9 @@ class SplitBuild:
         """Yield the valid rows of a file; raise at its end if too many are invalid."""
         read, faults, first = 0, 0, list[BadRow]()
         limit = self._config.max_samples.get(self._split, 1 << 62)
-        check = partial(self._answers.check, self._split)
         for found in self._task.reader(self._task, self._split, file):
             self.counters.count("rows-in")
-            row = convert_row(found, check)
+            row = convert_row(found, self._check_row)
             if isinstance(row, BadRow):
                 self.counters.count(f"rows-dropped-{row.reason}")
                 faults += row.is_fault
@@ -110,6 +110,14 @@ class SplitBuild:
         if faults:
             self._left_out += faults
             self._judge(file, read + faults, faults, first)
+
+    def _check_row(self, row: Row) -> Row:
+        if self._config.dev_fraction and self._split in ("train", "dev"):
+            is_dev = is_drawn_for_dev(row, self._task, self._config.dev_fraction)
+            split = "dev" if is_dev else "train"
+            if split != self._split:
+                raise InvalidRowError("in-another-split", f"belongs to {split}", is_fault=False)
+        return self._answers.check(self._split, row)
 
     def _judge(self, file: str, read: int, faults: int, first: list[BadRow]) -> None:
         more = "; ..." if faults > len(first) else ""
@@ -168,6 +176,20 @@ class SplitBuild:
         self.notes.append(f"{self._split}: {found}.")
 
 
+def is_drawn_for_dev(row: Row, task: Task, dev_fraction: float) -> bool:
+    """Return whether a row of train is used as dev.
+
+    It depends on the task and the texts of the row only, so it stays the same if other rows are
+    added, removed or moved, and rows with equal texts are in the same split.
+    """
+    if task.type == "tagging":
+        text = " ".join(row.values["words"])
+    else:
+        text = "\n".join([row.values["text_a"], row.values["text_b"] or ""])
+    key = np.array([key_for(0, "split-of-one-file", task.name, text)], np.uint64)
+    return float(uniform(key, 0)[0]) < dev_fraction
+
+
 class LabelSet:
     """Labels of a task: its fixed ones, or those of the rows read so far.
 
@@ -178,7 +200,7 @@ class LabelSet:
     def __init__(self, task: Task) -> None:
         self._task = task
         self._seen: set[str] = set()
-        self._splits_by_form: dict[bool, str] = {}
+        self._first_by_form: dict[str, str] = {}  # split and row of tags with and without a type
         self._train_texts: set[int] = set()
 
     def check(self, split: str, row: Row) -> Row:
@@ -199,15 +221,18 @@ class LabelSet:
         return row
 
     def _check_types(self, split: str, row: Row) -> None:
-        """Check that the tags of all splits have a type, or those of none."""
-        if any(tag != OUTSIDE for tag in row.values["tags"] or ()):
-            self._splits_by_form.setdefault(BARE_TAGS in row.notes, split)
-        if len(self._splits_by_form) == 2:
-            bare, typed = self._splits_by_form[True], self._splits_by_form[False]
+        """Check that all tags have a type, or none."""
+        types = {tag.removeprefix("B-").removeprefix("I-") for tag in row.values["tags"] or ()}
+        types.discard(OUTSIDE)
+        if BARE_TAGS in row.notes:
+            self._first_by_form.setdefault("without", f"{split}, {row.position}")
+        if types - {UNNAMED_TYPE}:
+            self._first_by_form.setdefault("with", f"{split}, {row.position}")
+        if len(self._first_by_form) == 2:
             raise TaskDataError(
-                f"{self._task.name}: expected tags with a type, such as B-LOC, in all splits or in "
-                f"none, got tags without a type in {bare} and with one in {typed}. Give those of "
-                f"{bare} a type"
+                f"{self._task.name}: expected tags with a type, such as B-LOC, or only tags "
+                f"without one, got tags without a type in {self._first_by_form['without']} and "
+                f"with one in {self._first_by_form['with']}. Give all of them a type"
             )
 
     def is_in_train(self, split: str, row: Row) -> bool:

@@ -1,4 +1,4 @@
-"""Four-way choice of a continuation: SWAG (paper 4.4, Table 4) and CODAH, which has the same form.
+"""Four-way choice of a continuation: SWAG (paper 4.4, Table 4).
 
 The paper's input is the pair of sentence A and a continuation. A is the context, `sent1`; the
 continuation is the begin of the second sentence, `sent2`, and one of the endings, as in NVIDIA's
@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from model.tasks.files import is_text, shown
-from model.tasks.input_tables import open_table
-from model.tasks.sentence_tasks import UNKNOWN, row_name
+from model.tasks.files import is_text, open_data, shown
+from model.tasks.sentences import UNKNOWN, row_name
+from model.tasks.tables import read_table
 from model.tasks.task import (
     BadRow,
     FileLayout,
@@ -22,8 +22,6 @@ from model.tasks.task import (
     Task,
     convert_row,
     is_answered,
-    other_split,
-    split_of,
 )
 
 _CHOICES = 4
@@ -33,29 +31,18 @@ _ENDINGS = tuple(f"ending{number}" for number in range(_CHOICES))
 def read_choices(task: Task, split: str, url: str) -> Iterator[Row | BadRow]:
     """Read the rows of a table; a `Reader`.
 
-    The columns of `text` are the context, the begin of the continuations if there is one, and the
-    four endings. In a data set that is one file, rows with the same context are in the same split.
-
     Raises:
         TaskDataError: The file is empty, or a column is missing.
         InputError: The file is missing or damaged.
     """
-    one_file = bool(task.layout.shares)
-    for row in open_table(task, split, url).rows():
-        if isinstance(row, BadRow):
-            # Each split of one file reads all rows: the invalid ones count in train.
-            is_here = not one_file or split == "train" or not row.is_fault
-            yield row if is_here else other_split(row.position, "train")
-        elif one_file and (belongs := split_of(row.values["text"][0].strip(), task)) != split:
-            yield other_split(row.position, belongs)
-        else:
-            needs_label = one_file or is_answered(split)
-            yield convert_row(row, partial(_example, needs_label=needs_label))
+    convert = partial(_example, needs_label=is_answered(split))
+    with open_data(url) as data:
+        for row in read_table(data, task, split).rows:
+            yield convert_row(row, convert)
 
 
 def _example(row: Row, *, needs_label: bool) -> Row:
-    context, *begins, _, _, _, _ = texts = row.values["text"]
-    endings = texts[-_CHOICES:]
+    context, begin, *endings = row.values["text"]
     named = zip(("context", *_ENDINGS), (context, *endings), strict=True)
     empty = [field for field, text in named if not is_text(text) or not text.strip()]
     if empty:
@@ -68,7 +55,7 @@ def _example(row: Row, *, needs_label: bool) -> Row:
     label = None if label == UNKNOWN else label
     if label is None and needs_label:
         raise InvalidRowError("no-answer", f"label: {shown(given)}")
-    name, begin = row_name(row), " ".join(str(text).strip() for text in begins if text is not None)
+    name, begin = row_name(row), "" if begin is None else str(begin).strip()
     if not (is_text(name) and is_text(begin)):
         raise InvalidRowError("malformed", f"id or sent2: {shown(repr((name, begin)))}")
     example = {
@@ -120,28 +107,5 @@ _SWAG = Task(
     paper={"dev/accuracy": ("table-4", "dev")},
 )
 
-_CODAH_SHARES = {"train": 0.6, "dev": 0.2, "test": 0.2}
-
-_CODAH = Task(
-    name="codah",
-    title="CODAH",
-    type="choice",
-    splits=dict.fromkeys(
-        _CODAH_SHARES, ("full_data.tsv", "codah-full_data.tsv", "data/full_data.tsv")
-    ),
-    reader=read_choices,
-    layout=FileLayout(
-        columns={"text": (("prompt", *_ENDINGS),), "label": (("label",),)},
-        headerless=("category", "prompt", *_ENDINGS, "label"),
-        shares=_CODAH_SHARES,
-        hint="CODAH has seven tab-separated columns without header",
-    ),
-    metrics=("accuracy",),
-    is_pair=True,
-    choices=_CHOICES,
-)
-"""Each split is given the one file: a prompt is in train, dev or test with the probabilities of the
-authors' five folds. The published file's 2,776 rows become 1,642, 573 and 561."""
-
-SWAG_TASKS: dict[str, Task] = {task.name: task for task in (_SWAG, _CODAH)}
+SWAG_TASKS: dict[str, Task] = {_SWAG.name: _SWAG}
 """Choice tasks by name."""

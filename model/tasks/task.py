@@ -92,7 +92,7 @@ class FileLayout:
 
     columns: ColumnNames = field(default_factory=dict)
     """Columns of tables by field: `text` (all texts of an example, in order), `label` or `score`,
-    `id`; for tagged words `words` and `tags`."""
+    `id`; for tagged words `words` and `tags`. Keys of a recipe's `columns`."""
 
     headerless: tuple[str, ...] = ()
     """Columns of official files that have no header."""
@@ -106,12 +106,6 @@ class FileLayout:
     score_range: tuple[float, float] = (-math.inf, math.inf)
     """Lowest and highest score."""
 
-    shares: Mapping[str, float] = field(default_factory=dict)
-    """Share of each split, for data sets that are one file (`split_of`)."""
-
-    allows_comments: bool = False
-    """True if files of tagged words can have comment lines (`# `)."""
-
     companions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Names of the file that is read together with a file, by the name of the latter; the first
     that exists is used."""
@@ -120,10 +114,10 @@ class FileLayout:
     """Advice for a file with other columns."""
 
     named_columns: Mapping[str, Column] = field(default_factory=dict)
-    """Columns that a recipe names, by field."""
+    """Columns of the files that a recipe names, by the name in `columns`."""
 
     file_format: FileFormatConfig = field(default_factory=FileFormatConfig)
-    """Format of a file whose columns a recipe names."""
+    """Format of text tables that a recipe sets."""
 
     label_names: tuple[str, ...] = ()
     """Names that a recipe gives the labels or tags that files hold as numbers."""
@@ -134,9 +128,18 @@ class FileLayout:
         return any(isinstance(column, str) for column in self.named_columns.values())
 
     @property
-    def has_header(self) -> bool:
-        """Return whether the first line of a text file with named columns has their names."""
-        return self.has_names if self.file_format.header is None else self.file_format.header
+    def has_conll_header(self) -> bool:
+        """Return whether the first line of a file of tagged words has the column names."""
+        return self.has_names or bool(self.file_format.header)
+
+    def has_header(self, cells: Sequence[str]) -> bool:
+        """Return whether the first line of a table, with these cells, has the column names."""
+        if self.file_format.header is not None:
+            return self.file_format.header
+        if self.named_columns:
+            return self.has_names
+        has_texts = any(set(names) <= set(cells) for names in self.columns.get("text", ()))
+        return has_texts or len(cells) != len(self.headerless)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,27 +211,3 @@ class Task:
                     self.label_words.get(name, name): share for name, share in shares.items()
                 }
         return named
-
-
-def split_of(text: str, task: Task) -> str:
-    """Return the split of a text in a data set that is one file.
-
-    The split depends on the task and the text only, so it stays the same if other texts are added,
-    removed or moved, and equal texts are in the same split.
-    """
-    import numpy as np
-
-    from pipelines.seeds import key_for, uniform
-
-    keys = np.array([key_for(0, "split-of-one-file", task.name, text)], np.uint64)
-    draw, end = float(uniform(keys, 0)[0]), 0.0
-    for split, share in task.layout.shares.items():
-        end += share
-        if draw < end:
-            return split
-    return split
-
-
-def other_split(position: str, split: str) -> BadRow:
-    """Return the placeholder of a row that belongs to another split."""
-    return BadRow(position, "in-another-split", f"belongs to {split}", is_fault=False)

@@ -14,8 +14,7 @@ from pipelines.contamination.matches import count_documents, write_matches
 from pipelines.contamination.scan import ScanShard
 from pipelines.contamination.texts import read_texts, select_splits
 from pipelines.counters import check_balance
-from pipelines.documents.dropped import DroppedRecords, excluded_documents
-from pipelines.documents.exclusions import CONTAMINATED, shard_items
+from pipelines.documents.exclusions import shard_items
 from pipelines.io.stage_inputs import InputFile
 from pipelines.shard_job.job import run_shard_job
 from pipelines.shard_job.work import sum_counters
@@ -72,17 +71,8 @@ def find_contamination(
     check_balance(counters, "documents", where="find-contamination")
     counters["documents-matched"] = matches.documents
     counters["documents-to-exclude"] = matches.excluded.rows or 0
-    dropped = excluded_documents(
-        matches.excluded,
-        output=output,
-        column="matched",
-        stage="find-contamination",
-        reasons={CONTAMINATED: matches.excluded.rows or 0},
-    )
-    record = DroppedRecords(dropped=tuple(dropped)).write(output=output)
     return StageOutput(
         files=(ngrams, *job.files, matches.table, matches.excluded, matches.passages),
-        records=(record,),
         counters=dict(sorted(counters.items())),
         statistics=statistics,
         table_name="contamination",

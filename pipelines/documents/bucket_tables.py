@@ -59,7 +59,7 @@ def bucket_report(
     counters = Counters() if counters is None else counters
     if table.nbytes <= max_bytes:
         data = base64.b64encode(to_bytes(table)).decode()
-        return WorkResult(bucket, counters=counters, details=[data])
+        return WorkResult(bucket, counters=counters, statistics=data)
     with ShardWriter(file, schema=table.schema, output=output) as shard:
         for batch in table.combine_chunks().to_batches(max_chunksize=_BATCH_ROWS):
             shard.write(batch)
@@ -71,7 +71,8 @@ def bucket_tables(
 ) -> Iterator[pa.Table]:
     """Yield the table of each bucket that has one. Files are memory-mapped."""
     for report in reports:
-        yield from (from_bytes(base64.b64decode(text)) for text in report.details)
+        if report.statistics:
+            yield from_bytes(base64.b64decode(report.statistics))
         for entry in report.files:
             with open_shard(f"{output}/{entry.stored_name}", expected=schema) as reader:
                 yield reader.read_all()

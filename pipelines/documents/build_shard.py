@@ -1,11 +1,9 @@
-"""Build a shard of documents from a split, and verify the checksums of split bzip2 streams."""
+"""Build shards of documents from a split."""
 
 from __future__ import annotations
 
-import itertools
 import json
-import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,9 +15,7 @@ from pipelines.counters import (
     UNKNOWN_TEMPLATE,
     Count,
     Counters,
-    Example,
 )
-from pipelines.documents.dropped import shorten
 from pipelines.documents.duplicates import (
     BUCKETS,
     KEY_COLUMNS,
@@ -31,14 +27,13 @@ from pipelines.documents.plan import (
     language_of,
 )
 from pipelines.documents.records import Document, record_batch, split_text
+from pipelines.documents.statistics import SplitStats
 from pipelines.io.shards import ShardWriter, open_shard
-from pipelines.mediawiki.bzip2 import StreamCrcPart, verify_stream_crcs
 from pipelines.shard_job.item_cache import CacheableShardFn
 from pipelines.shard_job.work import Blob, WorkResult
 from pipelines.sources import SOURCES, RawText, Split
 from schemas.arrow import DOCUMENTS
-from schemas.corpus_configs import AnySource, DocumentsConfig, WikipediaSource
-from schemas.errors import CorruptInputError
+from schemas.corpus_configs import AnySource, DocumentsConfig
 from schemas.manifest import FileEntry
 
 _BATCH_CHARACTERS = 4 << 20
@@ -60,8 +55,7 @@ def read_documents(
 ) -> Iterator[tuple[str, Document]]:
     """Yield the documents of a split with their ids, and count what is dropped."""
     for document_id, text in read_texts(split, source, counters.count):
-        example = Example(shorten(text.title or document_id), "", shorten(text.paragraphs[0]))
-        document = split_text(text, limits=config, count=counters.count, example=example)
+        document = split_text(text, limits=config, count=counters.count)
         if document is not None:
             yield document_id, document
 
@@ -119,15 +113,12 @@ class BuildDocumentShard(CacheableShardFn):
         # An input without documents gives one empty shard.
         while self._write_shard(batches, report):
             pass
-        prefixes = (UNKNOWN_TEMPLATE, DROPPED_TEMPLATE)
-        names = {name: n for name, n in counters.items() if name.startswith(prefixes)}
-        parts = [name for name in counters if name.startswith(STREAM_PART)]
-        for name in (*names, *parts):
-            del counters[name]
-        by_source = {f"{name}@{split.source}": amount for name, amount in counters.items()}
-        counters.update(by_source)
-        streams = [json.loads(name.removeprefix(STREAM_PART)) for name in parts]
-        report.details = [counters.examples, names, streams]
+        templates = _take(counters, UNKNOWN_TEMPLATE) | _take(counters, DROPPED_TEMPLATE)
+        parts = [
+            json.loads(name.removeprefix(STREAM_PART)) for name in _take(counters, STREAM_PART)
+        ]
+        stats = SplitStats(locations=counters.locations, templates=templates, stream_parts=parts)
+        report.statistics = stats.model_dump(mode="json")
         return report
 
     def _write_shard(self, batches: Iterator[pa.RecordBatch], report: WorkResult) -> bool:
@@ -150,47 +141,10 @@ class BuildDocumentShard(CacheableShardFn):
         return more
 
 
-def read_examples(details: Mapping[str, Any]) -> dict[str, list[Example]]:
-    """Return the examples of counters from their JSON values."""
-    return {name: [Example(*example) for example in examples] for name, examples in details.items()}
+def _take(counters: Counters, prefix: str) -> dict[str, int]:
+    """Remove the counters whose names have a prefix, and return them."""
+    return {name: counters.pop(name) for name in [*counters] if name.startswith(prefix)}
 
 
 def _shard_path(item_number: int, number: int) -> str:
     return f"part-{item_number:05d}-{number:03d}.arrow"
-
-
-_log = logging.getLogger(__name__)
-
-
-def count_corrupt_streams(
-    config: DocumentsConfig, items: Sequence[DocumentItem], reports: Iterable[WorkResult]
-) -> dict[int, Counters]:
-    """Return the counts of corrupt bzip2 streams, of those whose blocks several workers read, by
-    number of the work item. Reports are in the order of the items.
-
-    Raises:
-        CorruptInputError: A CRC does not match and `on_corrupt` is "fail".
-    """
-    sources = {source.name: source for source in config.sources}
-    results = zip(items, reports, strict=True)
-    more: dict[int, Counters] = {}
-    for (name, file), group in itertools.groupby(
-        results, key=lambda pair: (pair[0].split.source, pair[0].split.file)
-    ):
-        numbers, parts = list[int](), list[StreamCrcPart]()
-        for item, report in group:
-            numbers.append(item.number)
-            parts += (StreamCrcPart(*part) for part in report.details[2])
-        for damage in verify_stream_crcs(parts):
-            source = sources[name]
-            if not isinstance(source, WikipediaSource) or source.on_corrupt == "fail":
-                raise CorruptInputError(
-                    f"{file.uri}: {damage.reason}; noticed at byte {damage.offset:,} of "
-                    f"{file.size:,}. Download it again, or set on_corrupt to keep-whole-pages",
-                    file=file.uri,
-                    offset=damage.offset,
-                )
-            _log.warning("%s, byte %d: %s", file.uri, damage.offset, damage.reason)
-            for suffix in ("", f"@{name}"):
-                more.setdefault(numbers[-1], Counters()).count(f"streams-dropped-corrupt{suffix}")
-    return more

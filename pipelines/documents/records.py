@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from pipelines.counters import Count, Example
+from pipelines.counters import Count
 from pipelines.documents.sentences import normalize_text, split_sentences
 from pipelines.io.splits import RawText
 from schemas.corpus_configs import DocumentsConfig
@@ -58,7 +58,6 @@ def split_text(
     *,
     limits: DocumentLimits | DocumentsConfig,
     count: Count,
-    example: Example | str = "",
 ) -> Document | None:
     """Split a text into sentences, or return None if it is too short.
 
@@ -67,17 +66,16 @@ def split_text(
         limits: Minimum size of a document and maximum size of a sentence.
         count: Called with `documents-in`, `documents-kept` or `documents-dropped-REASON`, and for
             a kept document with `sentences`, `words` and `characters`.
-        example: The document, for readers of the counters.
     """
     sentences = split_sentences(
         list(text.paragraphs), text.language, max_characters=limits.max_sentence_characters
     )
     count("documents-in")
     if len(sentences) < limits.min_sentences:
-        count("documents-dropped-too-few-sentences", example=example)
+        count("documents-dropped-too-few-sentences")
         return None
     if not _has_words(sentences, limits.min_words):
-        count("documents-dropped-too-few-words", example=example)
+        count("documents-dropped-too-few-words")
         return None
     for name, number in kept_counts(sentences).items():
         count(name, number)

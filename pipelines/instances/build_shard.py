@@ -146,7 +146,7 @@ class BuildInstanceShard(CacheableShardFn):
             if item.part == HELD_OUT:
                 counters = Counters({f"{HELD_OUT}-{name}": n for name, n in counters.items()})
             else:
-                result.details.append(lengths)
+                result.statistics = lengths
                 _count_held_out(part, counters)
             result.counters.update(counters)
         return result

@@ -58,7 +58,8 @@ def build_instances(
     for records in ("documents", "source-tokens"):
         for part in ("", f"{HELD_OUT}-"):
             check_balance(counters, f"{part}{records}", where="build-instances")
-    lengths = LengthsRecord.merge([report.details[0] for report in job.reports if report.details])
+    recorded = [report.statistics for report in job.reports]
+    lengths = LengthsRecord.merge([record for record in recorded if record])
     guess_accuracy = lengths.pairs.guess_accuracy() if lengths.pairs else None
     return StageOutput(
         files=job.files,

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pipelines.counters import DROPPED_TEMPLATE, UNKNOWN_TEMPLATE, Count, Example
+from pipelines.counters import DROPPED_TEMPLATE, UNKNOWN_TEMPLATE, Count
 from pipelines.io.splits import RawText
 from pipelines.mediawiki.cleaning import UnknownTemplates
 from pipelines.mediawiki.dropped_text import DroppedText
 from pipelines.mediawiki.dumps import WIKITEXT, Page, namespace_of
 from pipelines.mediawiki.wikitext import WikiSettings, clean_wikitext, is_redirect
-
-_MAX_EXCERPT = 120
-"""Characters of a dropped page that are recorded."""
 
 
 def drop_reason(page: Page, *, namespaces: tuple[int, ...], names: Mapping[int, str]) -> str:
@@ -37,12 +34,6 @@ def page_url(site: str, page_id: int | None) -> str:
 def revision_url(site: str, revision_id: int | None) -> str:
     """Return the address of a revision; "" if the site or the id is unknown."""
     return f"{site}/?oldid={revision_id}" if site and revision_id is not None else ""
-
-
-def page_example(page: Page, *, site: str) -> Example:
-    """Return a page as an example of dropped pages."""
-    excerpt = " ".join(page.text[:_MAX_EXCERPT].split())
-    return Example(page.title[:_MAX_EXCERPT], page_url(site, page.page_id), excerpt)
 
 
 def clean_page(

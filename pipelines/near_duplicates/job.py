@@ -9,9 +9,7 @@ import functools
 from collections.abc import Mapping
 
 from pipelines.counters import check_balance
-from pipelines.documents.dropped import DroppedRecords, excluded_documents
 from pipelines.documents.exclusions import (
-    NEAR_DUPLICATE,
     document_shards,
     exclusion_tables,
     shard_items,
@@ -63,17 +61,8 @@ def find_near_duplicates(
         counters.count("documents-dropped-near-duplicate", table.rows)
         counters.count("documents-kept", -table.rows)
     check_balance(counters, "documents", where="find-near-duplicates")
-    dropped = excluded_documents(
-        table,
-        output=output,
-        column="matched",
-        stage="find-near-duplicates",
-        reasons={NEAR_DUPLICATE: table.rows or 0},
-    )
-    record = DroppedRecords(dropped=tuple(dropped)).write(output=output)
     return StageOutput(
         files=(*job.files, table),
-        records=(record,),
         counters=dict(sorted(counters.items())),
         statistics={"bands": bands.bands, "rows": bands.rows},
         table_name="minhash-sketches",

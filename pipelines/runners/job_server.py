@@ -1,4 +1,4 @@
-"""Beam's job servers: one jar (`beam-runners-flink-1.19-job-server-...`), or a folder of its parts.
+"""Beam's job servers, a jar for each engine (`beam-runners-flink-1.19-job-server-...`).
 
 A started job server serves all jobs of this process on the same cluster, and ends with the process.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import importlib.util
 import os
 import shutil
 import socket
@@ -16,7 +15,6 @@ import sys
 import tempfile
 import threading
 from pathlib import Path
-from typing import NamedTuple
 
 from pipelines.runners import child_guard
 from pipelines.runners.job_context import Submission, root_cause
@@ -29,11 +27,6 @@ _CONNECT_SECONDS = 5.0
 _POLL_SECONDS = 0.1
 _STOP_SECONDS = 10.0
 _LOG_LINES = 200
-_ENGINES = ("flink", "spark")
-_MAIN_CLASS = {
-    "flink": "org.apache.beam.runners.flink.FlinkJobServerDriver",
-    "spark": "org.apache.beam.runners.spark.SparkJobServerDriver",
-}
 _OPENED = (
     *(f"java.lang{part}" for part in ("", ".invoke", ".reflect")),
     *(f"java.{part}" for part in ("io", "net", "nio", "text", "time", "util")),
@@ -48,44 +41,35 @@ _SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 _LOGGING = "-Dorg.slf4j.simpleLogger."
 
 
-class ServerJars(NamedTuple):
-    """Jars of a job server."""
-
-    jars: tuple[str, ...] = ()
-    """Jars of Beam's runner and its dependencies, without Spark. Empty: Beam downloads its own."""
-
-    runner_jar: str = ""
-    """The jar among them that the job server starts from."""
-
-    engine_jars: tuple[str, ...] = ()
-    """Jars of Spark, if the runner's jars do not include it."""
-
-    @property
-    def is_whole(self) -> bool:
-        """True for Beam's single jar."""
-        return len(self.jars) <= 1
-
-
-def find_jars(config: ServerConfig) -> ServerJars:
-    """Return the jars of the job server of an engine.
+def find_jar(config: ServerConfig) -> str:
+    """Return the path of the job server of an engine; "" if Beam is to download it.
 
     Raises:
-        ConfigError: They do not exist.
+        ConfigError: It does not exist.
     """
     location = config.job_server or os.environ.get(FOLDER_VARIABLE, "")
     if not location and config.download:
-        return ServerJars()
+        return ""
     path = Path(location).expanduser()
     if not location or not path.exists():
         problem = f"{location}: no such file or folder" if location else "no job server configured"
         raise ConfigError(f"{problem}. {_how_to_get_one(config)}")
     if path.is_file():
-        return ServerJars((str(path),), str(path))
-    jars = _folder_jars(path, config)
-    has_spark = any(Path(jar).name.startswith("spark-core_") for jar in jars.jars)
-    if isinstance(config, SparkConfig) and not jars.is_whole and not has_spark:
-        return jars._replace(engine_jars=_spark_jars(config))
-    return jars
+        return str(path)
+    engine = _engine(config)
+    jars = sorted(path.glob(f"beam-runners-{engine}*-job-server-*.jar"))
+    if not jars:
+        raise ConfigError(
+            f"{path}: expected a job server, beam-runners-{engine}*-job-server-*.jar, got none. "
+            f"{_how_to_get_one(config)}"
+        )
+    if len(jars) > 1:
+        raise ConfigError(
+            f"{path}: expected one job server for {engine}, got "
+            f"{', '.join(jar.name for jar in jars)}. Set execution.{engine}.job_server to one of "
+            "them"
+        )
+    return str(jars[0])
 
 
 def _engine(config: ServerConfig) -> str:
@@ -108,44 +92,6 @@ def _how_to_get_one(config: ServerConfig) -> str:
     )
 
 
-def _folder_jars(folder: Path, config: ServerConfig) -> ServerJars:
-    """Return Beam's single jar of a folder, or all jars in it except those of other engines."""
-    engine = _engine(config)
-    whole = sorted(folder.glob(f"beam-runners-{engine}*-job-server-*.jar"))
-    if len(whole) > 1:
-        names = ", ".join(path.name for path in whole)
-        raise ConfigError(
-            f"{folder}: {len(whole)} job servers for {engine}: {names}. Set "
-            f"execution.{engine}.job_server to one of them"
-        )
-    if whole:
-        return ServerJars((str(whole[0]),), str(whole[0]))
-    others = {name for name in _ENGINES if name != engine}
-    parts = [folder, *sorted(p for p in folder.iterdir() if p.is_dir() and p.name not in others)]
-    jars = [jar for part in parts for jar in sorted(part.glob("*.jar"))]
-    runner_jars = [str(jar) for jar in jars if jar.name.startswith(f"beam-runners-{engine}")]
-    if not runner_jars:
-        raise ConfigError(
-            f"{folder}: no job server for {engine} among {len(jars)} jars: expected "
-            f"beam-runners-{engine}*.jar. {_how_to_get_one(config)}"
-        )
-    return ServerJars(tuple(map(str, jars)), runner_jars[0])
-
-
-def _spark_jars(config: SparkConfig) -> tuple[str, ...]:
-    named = config.home or os.environ.get("SPARK_HOME", "")
-    spec = None if named else importlib.util.find_spec("pyspark")
-    home = Path(named) if named else Path(spec.origin).parent if spec and spec.origin else None
-    jars = tuple(str(jar) for jar in sorted((home / "jars").glob("*.jar"))) if home else ()
-    if not jars:
-        raise ConfigError(
-            f"{home / 'jars' if home else 'no Spark'}: no jars of Spark, which a job server in "
-            "parts needs: set execution.spark.home or $SPARK_HOME to its folder, or pip install "
-            "'pyspark==3.5.*'"
-        )
-    return jars
-
-
 def find_java() -> str:
     """Return the path of `java`.
 
@@ -164,26 +110,25 @@ def find_java() -> str:
     return java
 
 
-def server_command(config: ServerConfig, jars: ServerJars, folder: str) -> tuple[list[str], str]:
+def server_command(config: ServerConfig, folder: str) -> tuple[list[str], str]:
     """Return the command of Beam's job server for an engine, and the endpoint of its jobs.
 
     Args:
         config: Engine and its job server.
-        jars: Jars of its job server.
         folder: Folder for staged artifacts.
 
     Raises:
-        ConfigError: The job server cannot be downloaded.
+        ConfigError: There is no jar or no Java, or the jar cannot be downloaded.
     """
     from apache_beam.options.pipeline_options import PipelineOptions  # lazy: loads Beam
     from apache_beam.runners.portability.flink_runner import FlinkJarJobServer
     from apache_beam.runners.portability.spark_runner import SparkJarJobServer
 
     engine = _engine(config)
-    flags = [f"--job_server_jvm_property={text}" for text in _jvm_options(engine, jars)]
+    flags = [f"--job_server_jvm_property={text}" for text in _jvm_options(engine)]
     flags += [f"--job_server_java_launcher={find_java()}", f"--artifacts_dir={folder}"]
-    if jars.runner_jar:
-        flags.append(f"--{engine}_job_server_jar={jars.runner_jar}")
+    if jar := find_jar(config):
+        flags.append(f"--{engine}_job_server_jar={jar}")
     if isinstance(config, FlinkConfig):
         flags += [f"--flink_master={config.master}", f"--flink_version={config.version}"]
     else:
@@ -193,21 +138,15 @@ def server_command(config: ServerConfig, jars: ServerJars, folder: str) -> tuple
         command, endpoint = server_type(PipelineOptions(flags)).subprocess_cmd_and_endpoint()
     except (OSError, RuntimeError) as error:
         raise ConfigError(f"{engine}: cannot download the job server: {error}") from error
-    if not jars.is_whole:
-        index = command.index("-jar")
-        class_path = os.pathsep.join([*jars.jars, *jars.engine_jars])
-        command[index : index + 2] = ["-cp", class_path, _MAIN_CLASS[engine]]
     return [str(word) for word in command], endpoint
 
 
-def _jvm_options(engine: str, jars: ServerJars) -> list[str]:
+def _jvm_options(engine: str) -> list[str]:
     options = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED]
     options += [*_SHORT_LIVED, f"{_LOGGING}defaultLogLevel=info", f"{_LOGGING}showDateTime=true"]
     if engine == "spark":
         options += ["-Dspark.ui.enabled=false"]
         options += [f"-Dspark.executor.extraJavaOptions={' '.join(_SHORT_LIVED)}"]
-        if not jars.is_whole:  # executors take them from the folder, not one by one from us
-            options += [f"-Dspark.executor.extraClassPath={os.pathsep.join(jars.jars)}"]
     return options
 
 
@@ -216,9 +155,8 @@ class JobServer:
 
     def __init__(self, config: ServerConfig) -> None:
         """Start it; it is not ready yet."""
-        self.jars = find_jars(config)
         self._folder = tempfile.TemporaryDirectory(prefix="bertloom-job-server-")
-        command, self.endpoint = server_command(config, self.jars, f"{self._folder.name}/artifacts")
+        command, self.endpoint = server_command(config, f"{self._folder.name}/artifacts")
         self._log = Path(self._folder.name) / "log"
         with self._log.open("wb") as log:
             # In another session: Ctrl-C only reaches this process, which cancels its jobs first.

@@ -14,9 +14,8 @@ from pipelines.runners.engine import POLL_SECONDS, EngineJob, EngineRunner, erro
 from pipelines.runners.job_context import Submission, SubmittedJob, current_submission
 from pipelines.runners.job_server import (
     JobServer,
-    ServerJars,
     connection_error,
-    find_jars,
+    find_jar,
     find_java,
     get_job_server,
 )
@@ -146,11 +145,6 @@ class PortableRunner(EngineRunner):
         del num_slots
         return [SKIP_PIP_FREEZE_FLAG]
 
-    def server_flags(self, jars: ServerJars) -> list[str]:
-        """Return the options of a job that is submitted to a job server that bertloom started."""
-        del jars
-        return []
-
     @contextlib.contextmanager
     def job_flags(self, submission: Submission, num_elements: int) -> Iterator[list[str]]:
         """Start a job server, and wait for slots."""
@@ -158,7 +152,6 @@ class PortableRunner(EngineRunner):
         if self.server_config is not None:
             self._server = get_job_server(self.server_config, submission)
             flags += [f"--job_endpoint={self._server.endpoint}"]
-            flags += self.server_flags(self._server.jars)
         yield flags + self.slot_flags(self.wait_for_slots(num_elements, submission))
 
     def submit(self, job: str, build: BuildPipeline, *, flags: list[str]) -> EngineJob:
@@ -206,7 +199,7 @@ class PortableRunner(EngineRunner):
                 "set worker_command"
             )
         if (server := self.server_config) is not None:
-            yield error_of(lambda: find_jars(server))
+            yield error_of(lambda: find_jar(server))
             yield error_of(find_java)
         yield error_of(self._check_answers)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from pipelines.runners.job_server import ServerJars, connection_error
+from pipelines.runners.job_server import connection_error
 from pipelines.runners.portable import PortableRunner
 from pipelines.runners.runner import flag_names
 from schemas.errors import ConfigError, RunnerError
@@ -42,10 +42,6 @@ class SparkRunner(PortableRunner):
             defaults[_WORKERS_FLAG] = cores[1]
         given = flag_names(self._execution.beam_options)
         return [f"{name}={value}" for name, value in defaults.items() if name not in given]
-
-    def server_flags(self, jars: ServerJars) -> list[str]:
-        # Otherwise Spark copies every jar of the job server to each worker, for each job.
-        return [] if jars.is_whole else [f"--files_to_stage={jars.runner_jar}"]
 
     def _check_answers(self) -> None:
         super()._check_answers()

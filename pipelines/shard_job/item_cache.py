@@ -91,7 +91,7 @@ class CacheRecord(BaseModel):
     """Output folder of the job that processed the item, relative to the root of the store."""
 
     counters: dict[str, int]
-    details: list[Any]
+    statistics: Any
 
 
 def item_key(identity: Any) -> str:
@@ -194,7 +194,7 @@ class ItemCache:
             locations=(),
             created_in=self.created_in,
             counters=dict(result.counters),
-            details=result.details,
+            statistics=result.statistics,
         )
 
     def write(self, key: str, record: CacheRecord, files: list[FileEntry]) -> None:
@@ -337,7 +337,7 @@ class CachingShardFn:
                     files,
                     Counters(record.counters),
                     self.work.load_blobs(files),
-                    record.details,
+                    record.statistics,
                     # An item that equals another item of the same job is not reused.
                     reused=record.created_in != self.cache.created_in,
                 )

@@ -17,7 +17,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-from pipelines.io.file_systems import file_system
 from pipelines.progress import Progress
 from pipelines.runners.job_context import ErrorFiles
 from pipelines.runners.registry import get_runner
@@ -97,10 +96,7 @@ def run_shard_job(
         shard_fn = CachingShardFn(work, cache, min_seconds)
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(_job_folder(output, runner))
-        urls = {
-            name: f"{folder}/.results-{name}-{uuid.uuid4().hex}"
-            for name in ("work", "groups", "progress")
-        }
+        urls = {name: f"{folder}/.results-{name}-{uuid.uuid4().hex}" for name in ("work", "groups")}
         errors = ErrorFiles(f"{folder}/.results-errors-{uuid.uuid4().hex}")
         # A process with a pool of workers gets all items together.
         elements = [planned] if runner.workers > 1 else [[item] for item in planned]
@@ -116,10 +112,10 @@ def run_shard_job(
             spill=f"{folder}/blobs" if runner.is_local else "",
             workers=runner.workers,
         )
-        weights = {item.number: item.weight for item in planned}
-        fs, path = file_system(urls["progress"])
-        progress = Progress(job, fs=fs, path=path, weights=weights)
-        with progress, errors.reraise(job):
+        if runner.is_local:
+            weights = {item.number: item.weight for item in planned}
+            stack.enter_context(Progress(job, weights=weights))
+        with errors.reraise(job):
             runner.run(job, build, num_elements=len(elements))
         results = ResultList(urls["work"])
         groups = ResultList(urls["groups"]) if grouping is not None else []

@@ -17,7 +17,7 @@ from apache_beam.metrics.metric import Metrics
 from pydantic import TypeAdapter
 
 from pipelines.io.file_systems import file_system
-from pipelines.progress import ItemProgress, ItemProgressFile, current_recorder, recorder_scope
+from pipelines.progress import ItemProgress, current_recorder
 from pipelines.runners.code import CodeVersionCheck
 from pipelines.runners.job_context import ErrorFiles
 from pipelines.runners.local import map_items
@@ -48,40 +48,34 @@ class _ProcessItems(beam.DoFn):
         item_type: type[Any],
         errors: ErrorFiles,
         spill: str,
-        progress: str,
         workers: int,
     ) -> None:
         self._code = CodeVersionCheck()  # first: other code may not be able to unpickle the work
         self._processor, self._item_type = ItemProcessor(work, errors), item_type
-        self._spill, self._progress_url, self._workers = spill, progress, workers
+        self._spill, self._workers = spill, workers
         self._blobs: SpillFile | None = None
         self._namespace = type(work.work if isinstance(work, CachingShardFn) else work).__name__
 
     def setup(self) -> None:
         self._blobs = SpillFile(self._spill) if self._spill else None
-        self._progress_file = ItemProgressFile(*file_system(self._progress_url))
         self._parse = TypeAdapter(list[self._item_type]).validate_json  # type: ignore[name-defined]
-
-    def finish_bundle(self) -> None:
-        self._progress_file.flush()
 
     def teardown(self) -> None:
         if self._blobs is not None:
             self._blobs.close()
 
     def process(self, element: str) -> Iterator[Any]:
-        # In the launching thread, the local runner's, the job's own recorder is the current one.
-        recorder = current_recorder() or self._progress_file
-        with recorder_scope(recorder):
-            for result in map_items(self._processor, self._parse(element), workers=self._workers):
-                rows = sum(entry.rows or 0 for entry in result.files)
+        recorder = current_recorder()
+        for result in map_items(self._processor, self._parse(element), workers=self._workers):
+            rows = sum(entry.rows or 0 for entry in result.files)
+            if recorder is not None:
                 size_bytes = sum(entry.size_bytes for entry in result.files)
                 recorder.record(result.index, ItemProgress(1.0, rows, size_bytes))
-                self._count({**result.counters, "rows": rows})
-                blobs = result.blobs if self._blobs is None else self._blobs.write(result.blobs)
-                for blob in blobs:
-                    yield beam.pvalue.TaggedOutput(BLOBS, (blob.bucket, blob.data))
-                yield result.to_json()
+            self._count({**result.counters, "rows": rows})
+            blobs = result.blobs if self._blobs is None else self._blobs.write(result.blobs)
+            for blob in blobs:
+                yield beam.pvalue.TaggedOutput(BLOBS, (blob.bucket, blob.data))
+            yield result.to_json()
 
     def _count(self, counters: Mapping[str, int]) -> None:
         """Count for the runner's console.
@@ -187,8 +181,7 @@ def shard_pipeline(
         work: Work on each item.
         errors: Files of the workers' errors.
         grouping: Work on the blobs of each bucket.
-        urls: Start of the URLs of the results of `work` and of `groups`, and of the workers'
-            `progress` files.
+        urls: Start of the URLs of the results of `work` and of `groups`.
         spill: Folder that all workers share, for blobs; "": the runner groups the blobs themselves.
         workers: Number of worker processes that this process starts. 1: none.
     """
@@ -199,7 +192,6 @@ def shard_pipeline(
         item_type=item_type,
         errors=errors,
         spill=spill,
-        progress=urls["progress"],
         workers=workers,
     )
 

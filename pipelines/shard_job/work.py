@@ -54,8 +54,8 @@ class WorkResult:
     blobs: list[Blob] = field(default_factory=list)
     """Input of the job's grouping. Not part of the JSON text."""
 
-    details: list[Any] = field(default_factory=list)
-    """Small JSON values for the launching process."""
+    statistics: Any = None
+    """Statistics of the job for the launching process, as JSON values."""
 
     reused: bool = False
     """True if the item was restored from an earlier job (`pipelines.shard_job.item_cache`)."""
@@ -66,7 +66,7 @@ class WorkResult:
                 "index": self.index,
                 "files": [entry.model_dump(mode="json") for entry in self.files],
                 "counters": dict(self.counters),
-                "details": self.details,
+                "statistics": self.statistics,
                 "reused": self.reused,
             }
         )
@@ -74,9 +74,9 @@ class WorkResult:
     @classmethod
     def from_json(cls, text: str) -> WorkResult:
         raw = json.loads(text)
-        files = [FileEntry.model_validate(entry) for entry in raw["files"]]
-        counters = Counters(raw["counters"])
-        return cls(raw["index"], files, counters, details=raw["details"], reused=raw["reused"])
+        raw["files"] = [FileEntry.model_validate(entry) for entry in raw["files"]]
+        raw["counters"] = Counters(raw["counters"])
+        return cls(**raw)
 
 
 def sum_counters(results: Iterable[WorkResult]) -> Counters:

@@ -147,23 +147,23 @@ def _books(
         where = f"{member.name!r}" + (f" of {split.file.name}" if not file else "")
         if member.problem or stream is None:
             count("books-in")
-            count(f"books-dropped-{member.problem or 'not-a-file'}", example=where)
+            count(f"books-dropped-{member.problem or 'not-a-file'}", where=where)
             continue
         if member.name_encoding != "utf-8":
-            count(f"books-named-in-{member.name_encoding}", example=where)
+            count(f"books-named-in-{member.name_encoding}", where=where)
         data = stream.read(book_files.MAX_BOOK_BYTES + 1)
         count("raw-bytes", len(data))
         try:
             extracted = extract_text(data, name=member.name)
         except BookError as error:
             count("books-in")
-            count(f"books-dropped-{error.reason}", example=where)
+            count(f"books-dropped-{error.reason}", where=where)
             continue
         _count_text(extracted, data, count, where=where)
         name = stem = stem_of(member.name)
         if stem in repeated:  # another file has this name, here or in another archive
             name = f"{stem}~{hashlib.sha256(data).hexdigest()[:12]}"
-            count("books-disambiguated-by-digest", example=where)
+            count("books-disambiguated-by-digest", where=where)
         texts = split_books(extracted.text)
         ranges = _byte_ranges(member, data, extracted, texts)
         for number, (text, (byte_start, byte_end)) in enumerate(
@@ -186,7 +186,7 @@ def _count_text(extracted: ExtractedText, data: bytes, count: Count, *, where: s
         count("books-unzipped")
     if extracted.encoding:
         foreign = where if extracted.encoding != UTF8 else ""
-        count(f"books-decoded-as-{extracted.encoding}", example=foreign)
+        count(f"books-decoded-as-{extracted.encoding}", where=foreign)
     for reason, words in extracted.dropped_words.items():
         count("book-words-in", words)
         count(f"book-words-dropped-{reason}", words)
@@ -224,7 +224,7 @@ def _document(book: _RawBook, count: Count) -> tuple[str, RawText] | None:
         if words:
             count(f"book-words-dropped-{reason}", words)
     if not cleaned.paragraphs:
-        count("books-dropped-no-prose", example=book.where)
+        count("books-dropped-no-prose", where=book.where)
         return None
     count("books-kept")
     text = RawText(

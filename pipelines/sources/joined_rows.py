@@ -53,7 +53,7 @@ def join_rows(
         last_number = row.number
         if document and (is_start or size + row_size > config.max_document_bytes):
             if not is_start:
-                count("rows-cut", example=row.describe_place(file))
+                count("rows-cut", where=row.describe_place(file))
             yield document
             document, size = [], 0
         document.append(row)

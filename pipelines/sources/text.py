@@ -175,7 +175,7 @@ def _documents_of_group(
             is_empty = False
             yield rows, file
         if is_empty:
-            count("files-without-text", example=file.name)
+            count("files-without-text", where=file.name)
 
 
 def _documents_of(split: Split, config: TextSource, count: Count) -> Iterator[list[TextRow]]:
@@ -198,7 +198,7 @@ def _rows_of(split: Split, config: TextSource, count: Count) -> Iterator[TextRow
         start=split.start,
         end=split.end if file.encoding == UTF8 else None,
         longest=config.max_document_bytes if form == "txt" else 0,
-        on_encoding=lambda name: count(f"files-decoded-as-{name}", example=file.name),
+        on_encoding=lambda name: count(f"files-decoded-as-{name}", where=file.name),
     )
     if form == "jsonl":
         rows = _json_rows(lines, file, config, count)
@@ -274,23 +274,23 @@ def _document_of_row(
         count("raw-bytes", len(text))
         text = decode_utf8(text)
         if text is None:
-            count("rows-dropped-undecodable", example=where)
+            count("rows-dropped-undecodable", where=where)
             return None
     paragraphs = _paragraphs(text, config) if isinstance(text, str) else []
     if not paragraphs:
-        count("rows-dropped-no-text", example=where)
+        count("rows-dropped-no-text", where=where)
         return None
     identifier = f"{file.name}:{row.position}" if config.id_column is None else row.identifier
     if identifier is None or identifier == "":
-        count("rows-dropped-no-id", example=where)
+        count("rows-dropped-no-id", where=where)
         return None
     if isinstance(identifier, bytes) or isinstance(row.title, bytes):
-        count("rows-dropped-undecodable", example=where)
+        count("rows-dropped-undecodable", where=where)
         return None
     identifier = str(identifier) if row.part == 1 else f"{identifier}#{row.part}"
     title = "" if row.title is None else " ".join(str(row.title).split())
     if any(map(_has_surrogate, (identifier, title, *paragraphs))):
-        count("rows-dropped-lone-surrogate", example=where)
+        count("rows-dropped-lone-surrogate", where=where)
         return None
     return f"{config.name}:{identifier}", RawText(
         paragraphs,
@@ -344,7 +344,7 @@ def _text_rows(
         while document and size + len(line.data) > config.max_document_bytes:
             kept = _whole_sentences(document)
             yield _text_row(document[:kept])
-            count("rows-cut", example=_place(split.file, line))
+            count("rows-cut", where=_place(split.file, line))
             document, goes_on = document[kept:], True
             if document and not document[0].data:
                 del document[0]
@@ -354,13 +354,13 @@ def _text_rows(
         size += len(line.data) + 1
         if line.is_truncated:
             yield _text_row(document)
-            count("rows-cut", example=_place(split.file, line))
+            count("rows-cut", where=_place(split.file, line))
             document, size, goes_on = [], 0, True
     if document:
         yield _text_row(document)
     is_all = (split.start, split.end) == (0, split.file.size)
     if config.document_delimiter == "blank-line" and texts == 1 and is_all and size > _LONG_TEXT:
-        count("files-without-blank-line", example=split.file.name)
+        count("files-without-blank-line", where=split.file.name)
 
 
 def _place(file: SourceFile, line: Line) -> str:
@@ -392,7 +392,7 @@ def _json_rows(
         row = parse_row(line.data)
         if row is None:
             count("rows-in")
-            count("rows-dropped-malformed-json", example=_place(file, line))
+            count("rows-dropped-malformed-json", where=_place(file, line))
             continue
         text = row.get(config.text_column)
         identifier = None if config.id_column is None else row.get(config.id_column)

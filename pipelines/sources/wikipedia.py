@@ -135,7 +135,6 @@ def read(split: Split, config: WikipediaSource, count: Count) -> Iterator[tuple[
         count_holes,
         count_names,
         drop_reason,
-        page_example,
     )
     from pipelines.mediawiki.wikitext import UnknownTemplates, wiki_settings
 
@@ -161,8 +160,7 @@ def read(split: Split, config: WikipediaSource, count: Count) -> Iterator[tuple[
         count_holes(holes, count)
         count_dropped(dropped, count)
         if document is None:
-            example = page_example(item, site=detail.site)
-            count(f"pages-dropped-{reason or 'no-text-left'}", example=example)
+            count(f"pages-dropped-{reason or 'no-text-left'}")
             continue
         count("pages-kept")
         yield document

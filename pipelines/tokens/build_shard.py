@@ -57,7 +57,7 @@ class BuildTokenShard(CacheableShardFn):
                 lengths.append(_lengths(batch).model_dump(mode="json"))
         entry = shard.entry(statistics={"tokens": counters["tokens"]})
         record = LengthsRecord.merge(lengths).model_dump(mode="json")
-        return WorkResult(item.number, [entry], counters, details=[record])
+        return WorkResult(item.number, [entry], counters, statistics=record)
 
 
 def _shard_path(item: ShardItem) -> str:

@@ -54,7 +54,7 @@ def build_tokens(
     )
     counters = sum_counters(job.reports)
     check_balance(counters, "documents", where="build-tokens")
-    lengths = LengthsRecord.merge([report.details[0] for report in job.reports])
+    lengths = LengthsRecord.merge([report.statistics for report in job.reports])
     return StageOutput(
         files=job.files,
         records=(lengths.write(output=output),),

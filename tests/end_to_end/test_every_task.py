@@ -15,9 +15,9 @@ from flows.lineage.resolve import resolve
 from flows.model_loading import open_predictors
 from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
-from model.launch.launcher import end_workers
 from model.task_types.prediction_files import read_lines
 from model.tasks import TASKS
+from model.training.workers import end_workers
 from schemas.finetune_configs import EnsembleConfig, ExamplesConfig, FinetuneConfig
 from schemas.manifest import Manifest
 from schemas.recipe import Recipe
@@ -49,7 +49,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Recipe, Arti
         }
         build[name] = ExamplesConfig(task=name, data_files=files)
         finetune[name] = FinetuneConfig(examples=name, **common)
-    finetune["wnli"] = FinetuneConfig(examples="wnli", method="majority")
     finetune["again"] = FinetuneConfig(examples="squad-2.0", restarts=2, **common)
     finetune["features"] = FinetuneConfig(
         examples="conll-2003",
@@ -94,12 +93,12 @@ def test_every_row_has_an_answer(run: tuple[Recipe, ArtifactStore], name: str) -
     assert all(-1 <= value <= 1 for value in found.statistics["metrics"]["dev"].values()), (
         found.statistics["metrics"]
     )
-    if name not in ("wnli", "both"):
+    if name != "both":
         trial = resolve(f"all/finetune.{name}.bs8-lr0.001-ep1-r0", store=store)
         assert trial.statistics["training"]["steps"] >= 1
 
 
-@pytest.mark.parametrize("name", [name for name in TRAINED if name != "wnli"])
+@pytest.mark.parametrize("name", TRAINED)
 def test_model_repeats_its_answers_for_a_file(run: tuple[Recipe, ArtifactStore], name: str) -> None:
     recipe, store = run
     task = TASKS[name]

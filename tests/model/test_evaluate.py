@@ -18,14 +18,15 @@ import model.evaluate
 from model.evaluate import evaluate
 from model.finetuning.loop import train_trial
 from model.finetuning.prediction import Predictor, answer, run_evaluation
-from model.launch.stopping import StopRequest
-from model.tables.results import Evaluation, is_redundant_ensemble, result_rows
+from model.tables.results import Evaluation, result_rows
+from model.task_results import EvaluationResult
 from model.task_types.by_name import TASK_TYPES
 from model.task_types.prediction_files import read_lines
 from model.task_types.row_terms_files import read_row_terms
 from model.tasks import TASKS
 from model.tasks.examples import read_examples
 from model.training.artifact_files import write_folder
+from model.training.stopping import StopRequest
 from schemas.execution_configs import ExecutionConfig
 from schemas.finetune_configs import EvaluateConfig
 from schemas.manifest import StageInput, StageOutput
@@ -105,6 +106,7 @@ def test_the_best_points_restarts_are_scored_on_test(
     assert {name for name, found in scored.items() if "test" in found} == {*own, chosen}
     assert all("hidden" not in found for found in scored.values())
     # Its answers are not known. In the other splits half of the rows have the majority's label.
+    assert said["majority_label"] in ("0", "1")
     assert said["baseline"] == {"dev": {"accuracy": 0.5}, "test": {"accuracy": 0.5}}
     assert len(asked) == len({*own, chosen})  # the chosen one is asked once
     assert scored[chosen]["test"] == said["metrics"]["test"]
@@ -118,7 +120,7 @@ def test_the_best_points_restarts_are_scored_on_test(
             kept = read_lines(str(tmp_path / "out" / f"predictions-test-{name}.jsonl"))
             again = TASK_TYPES[task.type].score(table, kept, task=task)
             assert again["accuracy"] == metrics["accuracy"]
-    found = Evaluation.from_statistics("sst", said).scores("test", "accuracy")
+    found = EvaluationResult.from_statistics(said, where="sst").scores("test", "accuracy")
     assert sorted(found.runs) == sorted(scored[name]["test"]["accuracy"] for name in own)
     assert found.best == said["metrics"]["test"]["accuracy"]
     assert found.sd is not None
@@ -189,5 +191,5 @@ def test_an_ensemble_of_several_entries_leaves_restarts_to_those(
     # Single models of an ensemble are in the row of their entry.
     of_one = {f"a.{name}": given for name, given in restarts.items()}
     told = evaluated(tmp_path / "one", examples, of_one, entry="four", ensemble_size=4).statistics
-    rows = [Evaluation.from_statistics("a", single), Evaluation.from_statistics("four", told)]
-    assert is_redundant_ensemble(rows[1], rows)
+    results = [EvaluationResult.from_statistics(item, where="it") for item in (single, told)]
+    assert [result.has_shared_trials for result in results] == [False, True]

@@ -71,8 +71,8 @@ def test_the_command_answers_a_line_for_each_text(
 def test_what_cannot_be_filled_is_said(cli: Cli, pretrained: str, tmp_path: Path) -> None:
     tuned = write_tuned(tmp_path / "sst-2", task="sst-2")
     for text, model, told in (
-        ("no mask at all", pretrained, "no [MASK] in it"),
-        ("[MASK] " + "good " * 600, pretrained, "positions for"),
+        ("no mask at all", pretrained, "at least one [MASK]"),
+        ("[MASK] " + "good " * 600, pretrained, "at most 64 tokens"),
         ("[MASK]", tuned, "bertloom predict"),
         ("[MASK]", "nowhere", "nowhere"),
     ):

@@ -1,4 +1,4 @@
-"""The stage of one trial: artifact, raw inputs, majority baseline, resume after a kill."""
+"""The stage of one trial: artifact, raw inputs, resume after a kill."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ import signal
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from support.finetuning_builder import (
@@ -22,15 +20,15 @@ from support.finetuning_builder import (
 )
 from support.store_builder import as_given
 
-import model.launch.launcher
 from model.finetune import finetune, raw_inputs
 from model.finetuning.jobs import CURVE_FILE, RECORDS
 from model.finetuning.prediction import Predictor, answer
-from model.launch.launcher import stop_running_calls
 from model.task_types.by_name import TASK_TYPES
 from model.task_types.prediction_files import read_lines
 from model.tasks import TASKS
 from model.tasks.examples import read_examples
+from model.training import workers
+from model.training.workers import stop_running_calls
 from pipelines.wordpiece.vocab_files import TOKENIZER_CONFIG_FILE, VOCAB_FILE
 from schemas.errors import ConfigError, MissingInputError, RunnerError, TrainingError
 from schemas.execution_configs import ExecutionConfig
@@ -139,46 +137,6 @@ def test_raw_inputs_are_the_files_of_the_checkpoint(checkpoint: str, tmp_path: P
             raw_inputs(trial_config(folder))
 
 
-@pytest.mark.parametrize(
-    ("task", "answers", "metric"),
-    [
-        ("sst-2", {"label": "0"}, ("accuracy", 0.5)),
-        ("sts-b", {}, ("spearman", 0.0)),
-        ("swag", {}, None),
-        ("squad-1.1", {}, None),
-        ("squad-2.0", {"text": ""}, ("em", 1 / 3)),
-        ("conll-2003", {"tag": "O"}, ("entity-f1", 0.0)),
-    ],
-)
-def test_majority_is_predicted_without_a_model(
-    task: str,
-    answers: dict[str, Any],
-    metric: tuple[str, float] | None,
-    kinds: dict[str, StageInput],
-    tmp_path: Path,
-) -> None:
-    output = run(tmp_path, trial_config(None, method="majority"), examples=kinds[task])
-    majority = output.statistics["majority"]
-    train = read_examples(kinds[task], "train").to_pylist()
-    assert answers.items() <= majority.items()
-    if task == "sts-b":
-        assert majority["score"] == pytest.approx(np.mean([row["score"] for row in train]))
-    elif task == "swag":
-        counts = np.bincount([row["label"] for row in train], minlength=4)
-        assert majority["label"] == counts.argmax()
-        assert majority["probabilities"] == pytest.approx(counts / counts.sum())
-    elif task.startswith("squad"):
-        texts = [(row["answers"] or [""])[0] for row in train]
-        assert texts.count(majority["text"]) == max(texts.count(text) for text in texts)
-    dev = output.statistics["metrics"]["dev"]
-    assert set(TASKS[task].metrics) <= set(dev)
-    if metric is not None:
-        assert dev[metric[0]] == pytest.approx(metric[1])
-    files = {"majority.json", "metrics.json", "predictions-dev.jsonl"}
-    assert {entry.path for entry in output.files} == files
-    assert json.loads((tmp_path / "output" / "majority.json").read_text()) == majority
-
-
 def wait_for_lines(folder: Path, count: int, thread: threading.Thread) -> None:
     curve = folder / "work" / CURVE_FILE
     end = time.monotonic() + 60
@@ -221,6 +179,5 @@ def test_stopped_and_killed_trials_resume_exactly(checkpoint: str, tmp_path: Pat
 
 
 def kill_process() -> None:
-    process = model.launch.launcher._SHARED.workers[0]._process
-    assert process is not None
-    os.kill(process.pid, signal.SIGKILL)
+    [pid] = [worker.pid for worker in workers._SHARED.workers if worker.pid]
+    os.kill(pid, signal.SIGKILL)

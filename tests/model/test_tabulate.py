@@ -1,32 +1,27 @@
-"""`tabulate`: the artifact, its tables and picture, and comparisons of entries."""
+"""`tabulate`: the artifact, its tables, and comparisons of entries."""
 
 from __future__ import annotations
 
 import csv
-import io
 import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from matplotlib.image import imread
 from support.evaluation_builder import (
     BASE,
     SCRATCH,
     artifact,
     evaluations,
-    majority,
     results,
     written,
 )
 
 import model.tabulate
+from model.tables.compare import compare_entries
 from model.tables.filled_tables import fill_tables
-from model.tables.pictures import draw_results
-from model.tables.render import TextTable, paper_table, results_table, to_markdown, to_text
+from model.tables.render import TextTable, markdown_table, paper_table, results_table
 from model.tables.results import in_order, result_rows
-from model.tables.significance import compare_entries
 from model.tasks import TASKS
 from schemas.errors import PredictionsError
 from schemas.execution_configs import ExecutionConfig
@@ -40,7 +35,6 @@ def everything() -> list[dict[str, Any]]:
     return [
         written("sst-2", "sst-2", [0.90, 0.91, 0.92], other_point=0.95, baseline=0.509),
         written("sst-2-scratch", "sst-2", [0.80, 0.82], model=SCRATCH, baseline=0.509),
-        majority("sst-2-majority", "sst-2", 0.509),
         written("mrpc", "mrpc", [0.88], more={"dev": {"accuracy": 0.83}}),
         written("squad", "squad-1.1", [0.7, 0.72], ensemble=2, ensemble_value=0.75),
         written("ner", "conll-2003", [0.9, 0.92], more={"test": {"entity-f1": 0.87}}),
@@ -70,12 +64,9 @@ def run(tmp_path: Path) -> Any:
 def test_the_artifact_holds_the_same_numbers_in_every_form(run: Any, tmp_path: Path) -> None:
     found = run(*everything())
     assert [entry.path for entry in found.files] == [
-        "comparisons.csv",  # of features with fine-tuning, Table 7
         "tables.csv",
         "tables.json",
         "tables.md",
-        "tables.png",
-        "tables.txt",
     ]
     out = tmp_path / "out"
     data = json.loads((out / "tables.json").read_text())
@@ -99,16 +90,15 @@ def test_the_artifact_holds_the_same_numbers_in_every_form(run: Any, tmp_path: P
     assert (data["tables"][0]["paper"][3]["system"], ours["average"]) == ("BERT_BASE", None)
     assert ours["values"]["SST-2"]["text"] == "91.0 ± 1.0"
     assert found.statistics["entries"]["squad"]["ensemble"] == 0.75
-    assert (found.statistics["tables"]["table-1"], found.counters["entries"]) == (2, 7)
+    assert (found.statistics["tables"]["table-1"], found.counters["entries"]) == (2, 6)
     (headline, *_) = [verdict["sentence"] for verdict in data["verdicts"]]
-    for name in ("tables.md", "tables.txt"):
-        text = (out / name).read_text()
-        assert f"Verdicts\n\n- {headline}\n" in text
-        assert "91.0 ± 1.0" in text
-        assert "93.5 (test)" in text
-        assert main["reference"] in text
-        assert "ours: phase-2, L=2 H=128 A=2" in text
-        assert "not shown: Table 3: SQuAD 2.0; Table 4: SWAG" in text
+    text = (out / "tables.md").read_text()
+    assert f"## Verdicts\n\n- {headline}\n" in text
+    assert "91.0 ± 1.0" in text
+    assert "93.5 (test)" in text
+    assert main["reference"] in text
+    assert "ours: phase-2, L=2 H=128 A=2" in text
+    assert "not shown: Table 3: SQuAD 2.0; Table 4: SWAG" in text
     with (out / "tables.csv").open(newline="") as lines:
         table = list(csv.DictReader(lines))
     values = {
@@ -131,7 +121,7 @@ def test_csv_escapes_text_that_spreadsheets_execute(run: Any, tmp_path: Path) ->
     assert "-0.05" in {row["value"] for row in rows}
 
 
-def test_a_sweep_has_its_rows_and_differences_as_csv_and_a_picture(tmp_path: Path) -> None:
+def test_sweep_has_its_rows_and_differences(tmp_path: Path) -> None:
     axes = {"size": ExpandedAxis(table="table-6", variants=("1-64-2", "2-64-2"))}
     swept = [
         ExpandedEntry(entry=f"mnli.{name}", of="mnli", variants={"size": name}, phase=name)
@@ -150,18 +140,14 @@ def test_a_sweep_has_its_rows_and_differences_as_csv_and_a_picture(tmp_path: Pat
         output=str(tmp_path / "out"),
         execution=ExecutionConfig(),
     )
-    names = {entry.path for entry in found.files}
-    assert {"variants.csv", "comparisons.csv", "table-6.png"} < names
-    with (tmp_path / "out" / "variants.csv").open(newline="") as lines:
-        rows = list(csv.DictReader(lines))
-    assert next((row["variant"], row["column"], row["value"]) for row in rows) == (
-        "1-64-2", "LM perplexity", "5.5",
-    )  # fmt: skip
-    with (tmp_path / "out" / "comparisons.csv").open(newline="") as lines:
-        (row,) = csv.DictReader(lines)
-    assert (row["first"], row["second"], row["verdict"]) == ("2-64-2", "1-64-2", "within noise")
-    assert found.counters["entries"] == 2
-    assert found.statistics["tables"]["table-6"] == 2
+    data = json.loads((tmp_path / "out" / "tables.json").read_text())
+    (table,) = [table for table in data["tables"] if table["axis"] == "size"]
+    cells = [row["values"]["LM perplexity"]["value"] for row in table["ours"]]
+    assert [row["variant"] for row in table["ours"]] == ["1-64-2", "2-64-2"]
+    assert cells == [5.5, 5.5]
+    (item,) = table["comparisons"]
+    assert (item["first"], item["second"], item["verdict"]) == ("2-64-2", "1-64-2", "within noise")
+    assert found.counters["comparisons"] == 1
 
 
 @pytest.mark.parametrize(
@@ -191,7 +177,7 @@ def test_predictions_on_test_make_a_submission(run: Any) -> None:
     predictions = [{"id": str(n), "label": "1"} for n in range(3)]
     found = run(*everything(), **{"sst-2": {"test": predictions}})
     assert "glue-submission.zip" in [entry.path for entry in found.files]
-    assert found.statistics["submission"] == ["SST-2.tsv"]
+    assert found.statistics["submission"] == {"SST-2.tsv": "sst-2"}
     assert found.counters["submission-files"] == 1
     assert any("missing: CoLA.tsv" in note for note in found.notes)
 
@@ -205,7 +191,7 @@ def test_entries_of_ones_own_task_have_the_names_of_the_recipe(tmp_path: Path) -
         output=str(tmp_path / "out"),
         execution=ExecutionConfig(),
     )
-    text = (tmp_path / "out" / "tables.txt").read_text()
+    text = (tmp_path / "out" / "tables.md").read_text()
     for expected in ("first", "second", "reviews", "85.0 ± 7.1"):
         assert expected in text
 
@@ -223,18 +209,16 @@ def test_ten_restarts_are_in_the_order_of_their_numbers() -> None:
     given = written("a", "sst-2", runs)
     given["cells"] = sorted(given["cells"], key=lambda cell: cell["name"])  # r0, r1, r10, r11, ...
     (item,) = evaluations(given)
-    assert item.scores("dev", "accuracy").runs == tuple(runs)
+    assert item.result.scores("dev", "accuracy").runs == tuple(runs)
 
 
 def test_a_metric_without_a_value_leaves_no_mean_and_is_noted(run: Any, tmp_path: Path) -> None:
     run(written("sts-b", "sts-b", [0.8, None, float("nan")]))
-    text = (tmp_path / "out" / "tables.txt").read_text()
+    text = (tmp_path / "out" / "tables.md").read_text()
     assert "spearman has no value in 2 of 3 restarts, so there is no mean" in text
     data = json.loads((tmp_path / "out" / "tables.json").read_text())
     assert data["results"][0]["mean"] is None
     assert data["results"][0]["best"] == 0.8
-    found = run(written("a", "sst-2", [None]), name="none")
-    assert "tables.png" not in [entry.path for entry in found.files]
 
 
 def grid_rows(grid: TextTable, *names: str) -> list[tuple[str, ...]]:
@@ -254,16 +238,13 @@ def test_results_of_each_task_end_with_majority_class() -> None:
         ("sst-2", "accuracy", "91.0 ± 1.4", "2"),
         ("majority class", "accuracy", "50.9", ""),
     ]
-    given = [written("a", "sst-2", [0.9], baseline=0.509), majority("m", "sst-2", 0.509)]
-    grid = results_table(list(rows_of(*given).values()))  # whose majority is not repeated
-    assert {entry for (entry,) in grid_rows(grid, "entry")} == {"a", "m"}
 
 
 def test_paper_table_has_majority_class_and_restarts() -> None:
     given = [
         written("sst-2", "sst-2", [0.9, 0.92, 0.91], baseline=0.509),
         written("cola", "cola", [0.3, 0.4], baseline=0.0),
-        majority("wnli", "wnli", 0.56),
+        written("wnli", "wnli", [0.56]),
     ]
     (table,) = [one for one in fill_tables(results(*given)) if one.rows]
     assert grid_rows(paper_table(table), "system", "SST-2", "CoLA", "restarts")[-2:] == [
@@ -280,15 +261,14 @@ def test_the_better_comes_first_whatever_the_order() -> None:
     assert compare_entries(given) == compare_entries(given[::-1])
 
 
-# Texts and pictures.
+# Texts.
 
 
-def test_markdown_and_text_of_a_grid() -> None:
+def test_markdown_of_a_table() -> None:
     grid = TextTable("A_b", ("name", "x"), ((("a|b", "1"),), (("c", "22.0"),)), ("Note.",))
-    assert to_markdown([grid]) == (
-        "## A\\_b\n\n| name | x |\n| --- | ---: |\n| a\\|b | 1 |\n| c | 22.0 |\n\nNote.\n"
+    assert "\n\n".join(markdown_table(grid)) == (
+        "## A\\_b\n\n| name | x |\n| --- | ---: |\n| a\\|b | 1 |\n| c | 22.0 |\n\nNote."
     )
-    assert to_text([grid]) == ("A_b\n\nname     x\n----  ----\na|b      1\n\nc     22.0\n\nNote.\n")
 
 
 def test_scores_on_other_data_stand_beside_none_of_the_papers() -> None:
@@ -302,17 +282,3 @@ def test_scores_on_other_data_stand_beside_none_of_the_papers() -> None:
     assert any("do not compare with the paper's" in note for note in glue.notes)
     (alone,) = [item for item in fill_tables(rows[:1]) if item.rows]
     assert not any("sample world" in note for note in alone.notes)
-
-
-def test_the_picture_is_the_same_again_and_bars_are_as_long_as_values() -> None:
-    def blue(value: float) -> int:
-        rows = list(rows_of(written("a", "sst-2", [value])).values())
-        data = draw_results(rows)
-        assert draw_results(rows) == data
-        picture = imread(io.BytesIO(data))
-        is_blue = np.abs(picture[:, :, :3] - np.array([0, 0x72, 0xB2]) / 255).max(axis=2) < 0.01
-        return int(is_blue.sum(axis=1).max())
-
-    assert blue(0.8) / blue(0.4) == pytest.approx(2.0, abs=0.05)
-    with pytest.raises(PredictionsError, match="nothing to draw"):
-        draw_results(list(rows_of(written("a", "sst-2", [None])).values()))

@@ -5,31 +5,27 @@ from __future__ import annotations
 import gzip
 import io
 import itertools
-import json
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-import fsspec
 import pytest
 from support.waiting import wait_until
 
 from pipelines import progress
 from pipelines.io.compression import decompressed
 from pipelines.progress import (
-    PROGRESS_FILE,
     ItemProgress,
-    ItemProgressFile,
     Progress,
-    ProgressFile,
     ProgressUpdate,
-    forward_progress,
     item_scope,
     progress_listener,
     report_fraction,
 )
+from pipelines.runners.direct import LocalRunner
+from pipelines.runners.registry import RUNNERS
 from pipelines.shard_job.job import run_shard_job
 from pipelines.shard_job.work import WorkResult
 from schemas.execution_configs import ExecutionConfig
@@ -39,15 +35,11 @@ from schemas.execution_configs import ExecutionConfig
 def _report_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "_POLL_SECONDS", 0.01)
     monkeypatch.setattr(progress, "_REPORT_SECONDS", 0.0)
-    monkeypatch.setattr(progress, "_WRITE_SECONDS", 0.0)
 
 
-def watch(folder: Path, *weights: int) -> Progress:
+def watch(*weights: int) -> Progress:
     """Return the progress of a job with items of these weights. Default: one item."""
-    fs, path = fsspec.core.url_to_fs(str(folder))
-    return Progress(
-        "build", fs=fs, path=f"{path}/.progress-1", weights=dict(enumerate(weights or (1,)))
-    )
+    return Progress("build", weights=dict(enumerate(weights or (1,))))
 
 
 class Updates(list[ProgressUpdate]):
@@ -65,8 +57,8 @@ def updates() -> Iterator[Updates]:
         yield received
 
 
-def test_finished_items_count_by_their_weight(tmp_path: Path, updates: Updates) -> None:
-    with watch(tmp_path, 30, 10) as job:
+def test_finished_items_count_by_their_weight(updates: Updates) -> None:
+    with watch(30, 10) as job:
         job.record(1, ItemProgress(1.0, 3, 100))
         updates.wait_for(0.5)
         job.record(0, ItemProgress(1.0, 4, 200))
@@ -74,8 +66,8 @@ def test_finished_items_count_by_their_weight(tmp_path: Path, updates: Updates) 
     assert updates[-1].rows == 7
 
 
-def test_part_of_an_item_counts_and_does_not_fall(tmp_path: Path, updates: Updates) -> None:
-    with watch(tmp_path):
+def test_part_of_an_item_counts_and_does_not_fall(updates: Updates) -> None:
+    with watch():
         with item_scope(0):
             report_fraction(0.25)
             updates.wait_for(0.25)
@@ -87,33 +79,14 @@ def test_part_of_an_item_counts_and_does_not_fall(tmp_path: Path, updates: Updat
     assert updates[-1].done == 1
 
 
-def test_fraction_of_compressed_item_is_reported(tmp_path: Path, updates: Updates) -> None:
+def test_fraction_of_compressed_item_is_reported(updates: Updates) -> None:
     data = gzip.compress(os.urandom(8 << 20))
-    with watch(tmp_path), item_scope(0):
+    with watch(), item_scope(0):
         chunks = decompressed(io.BytesIO(data), "gz", start=0, end=len(data))
         for count, _ in enumerate(itertools.islice(chunks, 3), start=1):
             wait_until(lambda count=count: len({update.done for update in updates}) >= count)
         reported = {update.done for update in updates}
     assert all(done < 1 for done in reported)
-
-
-def test_items_of_an_engine_are_read_from_the_files_of_its_workers(
-    tmp_path: Path, updates: Updates
-) -> None:
-    fs, path = fsspec.core.url_to_fs(str(tmp_path / ".progress-1"))
-    workers = [ItemProgressFile(fs, path) for _ in range(2)]
-    with watch(tmp_path, 30, 10):
-        workers[0].record(0, ItemProgress(0.5))
-        (tmp_path / ".progress-1-half-written").write_text('{"0": [1.0')
-        updates.wait_for(0.75)
-        (tmp_path / ".progress-0-of-a-lost-job").write_text('{"1": [1.0]}')
-        workers[1].record(1, ItemProgress(1.0, 4, 100))
-        workers[1].record(0, ItemProgress(0.25))  # a retry of the item
-        workers[1].flush()
-        updates.wait_for(1.25)
-    assert [update.done for update in updates] == sorted(update.done for update in updates)
-    assert (updates[-1].rows, updates[-1].bytes) == (4, 100)
-    assert list(tmp_path.iterdir()) == []
 
 
 class Item(NamedTuple):
@@ -125,13 +98,13 @@ class WatchedWork:
     """Work that continues once the listener of its job has seen its progress."""
 
     def __init__(self, folder: Path) -> None:
-        self._has_begun, self._has_pace = folder / "has begun", folder / "has pace"
+        self.has_begun, self.has_pace = folder / "has begun", folder / "has pace"
 
     def setup(self) -> None:
         """Open nothing."""
 
     def process(self, item: Item) -> WorkResult:
-        for fraction, file in ((0.3, self._has_begun), (0.6, self._has_pace)):
+        for fraction, file in ((0.3, self.has_begun), (0.6, self.has_pace)):
             while not file.exists():
                 report_fraction(fraction)
                 time.sleep(0.01)
@@ -139,9 +112,9 @@ class WatchedWork:
 
     def listen(self, update: ProgressUpdate) -> None:
         if 0 < update.done < update.total:
-            self._has_begun.touch()
+            self.has_begun.touch()
         if update.seconds_left():
-            self._has_pace.touch()
+            self.has_pace.touch()
 
 
 @pytest.mark.parametrize(("runner", "workers"), [("local", 1), ("local", 2)])
@@ -160,82 +133,41 @@ def test_progress_of_job_rises_to_all_items(
     assert any(left for left in (update.seconds_left() for update in updates))
 
 
-def test_unavailable_store_does_not_stop_the_updates(
+def test_job_of_engine_sends_no_updates(
     tmp_path: Path, updates: Updates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise RuntimeError("Could not connect to the endpoint URL")
+    class Elsewhere(LocalRunner):
+        is_local = False
 
-    job = watch(tmp_path, 1, 1)
-    monkeypatch.setattr(job._fs, "glob", fail)
-    with job:
-        job.record(0, ItemProgress(1.0))
-        updates.wait_for(1)
+    monkeypatch.setitem(RUNNERS, "elsewhere", Elsewhere)
+    execution = ExecutionConfig(runner="elsewhere")
+    work = WatchedWork(tmp_path)
+    work.has_begun.touch()
+    work.has_pace.touch()
+    output = tmp_path / "out"
+    output.mkdir()
+    run_shard_job("job", [Item(0, 1)], work=work, output=str(output), execution=execution)
+    assert updates == []
+    assert list(output.iterdir()) == []
 
 
-def test_interrupted_job_does_not_end_at_100_percent_and_deletes_its_files(
-    tmp_path: Path, updates: Updates
-) -> None:
-    (tmp_path / ".progress-1-a").write_text("{}")
-    with pytest.raises(KeyboardInterrupt), watch(tmp_path):
+def test_interrupted_job_does_not_end_at_100_percent(updates: Updates) -> None:
+    with pytest.raises(KeyboardInterrupt), watch():
         raise KeyboardInterrupt
     assert all(update.done < 1 for update in updates)
-    assert list(tmp_path.iterdir()) == []
 
 
-def test_listener_that_fails_is_dropped(tmp_path: Path, updates: Updates) -> None:
+def test_listener_that_fails_is_dropped(updates: Updates) -> None:
     calls = []
 
     def fail(update: ProgressUpdate) -> None:
         calls.append(update)
         raise RuntimeError("the page is gone")
 
-    with progress_listener(fail), watch(tmp_path) as job:
+    with progress_listener(fail), watch() as job:
         job.record(0, ItemProgress(0.5))
         updates.wait_for(0.5)
     assert len(calls) == 1
-
-
-def test_progress_file_of_training_process_is_forwarded(tmp_path: Path, updates: Updates) -> None:
-    path = tmp_path / "reading.json"
-    path.write_text(json.dumps(ProgressUpdate("old", 9, 9, "step")._asdict()))
-    with forward_progress(tmp_path):
-        file = ProgressFile(path, job="train", unit="step")
-        file.write(5, total=10)
-        file.write(10, total=10)
-    assert {update.job for update in updates} == {"train"}
-    assert updates[-1][1:4] == (10, 10, "step")
-    assert updates[-1].first == 5
-
-
-def test_each_job_of_a_process_has_its_bar(
-    tmp_path: Path, updates: Updates, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shown: list[str] = []
-
-    class Bar:
-        def __init__(self, job: str, *, total: float) -> None:
-            self.job = job
-
-        def show(self, done: float, details: Sequence[str] = ()) -> None:
-            shown.append(f"{self.job} {done:g}")
-
-        def close(self) -> None:
-            shown.append(f"{self.job} closed")
-
-    monkeypatch.setattr(progress, "TerminalBar", Bar)
-    path = tmp_path / PROGRESS_FILE
-    with forward_progress(tmp_path):
-        for job, done in (("train", 10), ("train: dev", 40)):
-            ProgressFile(path, job=job, unit="step").write(done, total=done)
-            updates.wait_for(done)
-    assert shown == ["train 10", "train closed", "train: dev 40", "train: dev closed"]
-
-
-def test_progress_file_that_cannot_be_written_is_ignored(tmp_path: Path) -> None:
-    for path in (tmp_path / "gone" / "reading.json", None):
-        ProgressFile(path, job="train", unit="step").write(1, total=2)
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -244,7 +176,6 @@ def test_progress_file_that_cannot_be_written_is_ignored(tmp_path: Path) -> None
         (ProgressUpdate("a", 25, 100, "step", seconds=10), 30),
         (ProgressUpdate("a", 60, 100, "step", seconds=10, first=50), 40),
         (ProgressUpdate("a", 50, 100, "step", seconds=10, first=50), None),
-        (ProgressUpdate("a", 60, 100, "item", seconds=30, first=50, first_seconds=20), 40),
         (ProgressUpdate("a", 5, 0, "step", seconds=10), None),
     ],
 )

@@ -26,7 +26,7 @@ from schemas.errors import ConfigError, UsageError
 
 MACHINE = (
     "torch", "numpy", "pyarrow", "safetensors", "tensorboard", "tokenizers", "transformers",
-    "scikit-learn", "scipy", "matplotlib", "fsspec", "tqdm", "pytest",
+    "scikit-learn", "scipy", "fsspec", "tqdm", "pytest",
 )  # fmt: skip
 """Packages of a GPU machine."""
 

@@ -7,6 +7,7 @@ Needs Java 17, the Python packages apache-flink-libraries and pyspark in the env
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import shutil
@@ -15,6 +16,7 @@ import sys
 import tempfile
 import time
 import urllib.request
+import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -40,15 +42,50 @@ _OPENED = [
 _SHORT_LIVED = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
 
 
-def job_servers() -> Path:
-    """Return the folder of job servers, or skip with the path that was searched."""
+_DRIVERS = {
+    "flink": "org.apache.beam.runners.flink.FlinkJobServerDriver",
+    "spark": "org.apache.beam.runners.spark.SparkJobServerDriver",
+}
+_made = tempfile.TemporaryDirectory(prefix="bertloom-job-servers-")
+
+
+@functools.cache
+def job_server(engine: str) -> str:
+    """Return the path of an engine's job server, or skip with what is missing.
+
+    A folder without Beam's single jar has the jars that one is made of. These are joined by a jar
+    that only has their paths.
+    """
     if shutil.which("java") is None:
         pytest.skip("no java: install openjdk-17-jre-headless")
     named = os.environ.get("BERTLOOM_JOB_SERVERS")
     folder = Path(named) if named else ROOT.parent / "shared" / "engines"
     if not folder.exists():
         pytest.skip("no job servers: set BERTLOOM_JOB_SERVERS, or put them at ../shared/engines")
-    return folder
+    if whole := sorted(folder.glob(f"beam-runners-{engine}*-job-server-*.jar")):
+        return str(whole[0])
+    parts = [folder / "beam", folder / engine]
+    if engine == "spark":
+        parts.append(package_folder("pyspark", "pyspark") / "jars")
+    paths = [path.resolve().as_uri() for part in parts for path in sorted(part.glob("*.jar"))]
+    jar = Path(_made.name, f"beam-runners-{engine}-job-server-joined.jar")
+    with zipfile.ZipFile(jar, "w") as joined:
+        joined.writestr("META-INF/MANIFEST.MF", _manifest(_DRIVERS[engine], paths))
+    return str(jar)
+
+
+def _manifest(main_class: str, paths: Sequence[str]) -> str:
+    """Return the manifest of a jar; its lines have up to 72 bytes, and go on behind a blank."""
+    fields = {
+        "Manifest-Version": "1.0",
+        "Main-Class": main_class,
+        "Class-Path": " ".join(paths),
+    }
+    lines = []
+    for name, value in fields.items():
+        text = f"{name}: {value}"
+        lines += [text[:70], *(f" {text[n : n + 69]}" for n in range(70, len(text), 69))]
+    return "\n".join([*lines, ""])
 
 
 def package_folder(name: str, distribution: str) -> Path:
@@ -191,8 +228,8 @@ def flink_cluster(folder: Path, *, task_managers: int) -> Iterator[Flink]:
 
 
 @contextlib.contextmanager
-def spark_cluster(folder: Path, *, workers: int) -> Iterator[tuple[str, str]]:
-    """A standalone Spark that ends with the block: its master, its home."""
+def spark_cluster(folder: Path, *, workers: int) -> Iterator[str]:
+    """Yield the master of a standalone Spark that ends with the block."""
     home = package_folder("pyspark", "pyspark")
     port, page, *pages = free_ports(2 + workers)
     program, master = f"{home}/bin/spark-class", f"spark://localhost:{port}"
@@ -213,7 +250,7 @@ def spark_cluster(folder: Path, *, workers: int) -> Iterator[tuple[str, str]]:
                 folder / f"worker-{number}.log", **here,
             )  # fmt: skip
         _wait_for(f"http://localhost:{page}/json/", "cores", workers, folder)
-        yield master, str(home)
+        yield master
 
 
 # Runs from outside
@@ -256,7 +293,7 @@ def flink_run(recipe: Path, flink: Flink, store: str, *more: str) -> Command:
         sys.executable, "-m", "flows", "run", str(recipe), "--engine", "local",
         "--store", store, "--runner", "flink",
         "--set", f"execution.flink.master={flink.master}",
-        "--set", f"execution.flink.job_server={job_servers()}", *more,
+        "--set", f"execution.flink.job_server={job_server('flink')}", *more,
     ]  # fmt: skip
     log = Path(tempfile.mkstemp(dir=recipe.parent, prefix="run-", suffix=".log")[1])
     return Command(command, log)

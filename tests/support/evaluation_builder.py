@@ -73,6 +73,7 @@ def written(
         "metric": metric,
         "metrics": metrics,
         "baseline": {} if baseline is None else {"dev": {metric: baseline}},
+        "majority_label": next(iter(TASKS[task].labels), ""),
         "cells": cells,
         "points": [
             {
@@ -100,12 +101,6 @@ def _cell(name: str, epochs: int, restart: int, metric: str, value: float | None
         "restart": restart,
         "metrics": {"dev": {metric: value}},
     }
-
-
-def majority(entry: str, task: str, value: float) -> dict[str, Any]:
-    """Statistics of an entry that always says the most frequent label."""
-    model = {"start": "majority", "method": "majority"}
-    return written(entry, task, [value], model=model, baseline=value)
 
 
 def evaluations(*given: dict[str, Any]) -> list[Evaluation]:

@@ -9,8 +9,8 @@ import pyarrow as pa
 from hypothesis import strategies as st
 from support.qa_reference import SQUAD_1, TINY_VOCAB
 
+from model.task_types import qa
 from model.task_types.features import Features
-from model.task_types.qa import QuestionAnswering
 from model.task_types.task_type import Encoding
 from model.tasks.squad import SQUAD_TASKS
 from model.tasks.task import Row, Task
@@ -45,9 +45,7 @@ def example(draw: st.DrawFn) -> dict[str, Any]:
 
 
 def train(examples: pa.Table, tokenizer: WordPieceTokenizer, config: FeaturesConfig) -> Features:
-    return QuestionAnswering().build_features(
-        examples, encoding(tokenizer, config), is_training=True
-    )
+    return qa.build_features(examples, encoding(tokenizer, config), is_training=True)
 
 
 def encoding(

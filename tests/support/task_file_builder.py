@@ -8,7 +8,7 @@ from pathlib import Path
 from model.tasks.task import Task
 
 ROWS = 30
-"""Examples of a file, enough that each split of a one-file task gets some."""
+"""Examples of a file."""
 
 _PARSES = "sentence1_binary_parse sentence2_binary_parse sentence1_parse sentence2_parse"
 _MNLI = f"index promptID pairID genre {_PARSES} sentence1 sentence2"
@@ -101,14 +101,9 @@ def _choice(task: Task, split: str) -> str:
     for number in range(ROWS):
         label = str(number % 4)
         endings = [f'ending {letter} of {number} "' for letter in "abcd"]
-        if task.name == "codah":
-            lines.append("\t".join(["o", f"This is prompt {number}", *endings, label]))
-            continue
         quoted = ['"' + ending.replace('"', '""') + '"' for ending in endings]
         cells = [str(number), "v", "f", f"Start {number}", f"Start {number}", "It", "gold", *quoted]
         lines.append(",".join([*cells, label]))
-    if task.name == "codah":
-        return "\n".join(lines) + "\n"
     columns = (
         ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3"
     )

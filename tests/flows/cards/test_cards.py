@@ -216,7 +216,7 @@ def test_all_pretraining_phases_are_stated_up_to_the_step_that_was_used(
 
 @pytest.mark.parametrize(
     ("evaluation", "heading"),
-    [({"members": [f"{POINT}-r2", f"{POINT}-r1"]}, "Ensemble"), ({"method": "majority"}, "")],
+    [({"members": [f"{POINT}-r2", f"{POINT}-r1"]}, "Ensemble"), ({"method": "feature-based"}, "")],
 )
 def test_card_of_what_transformers_cannot_load_has_no_loading_code(
     store: ArtifactStore, evaluation: dict[str, Any], heading: str

@@ -47,7 +47,6 @@ COLUMNS = ("--column", "text=review", "--column", "label=stars")
         (("--data-dir", "{}", *COLUMNS, "--table", "sep=tab"), "--table sep=", "file_format"),
         (("--data-dir", "{}", *COLUMNS, "--dev-fraction", "0.5"), "--dev-fraction", "dev_fraction"),
         (("--data-dir", "{}", *COLUMNS, "--batch-size", "0"), "--batch-size", "batch_size"),
-        (("--data-dir", "{}", "--table", "delimiter=tab"), "--column", "columns"),
     ],
 )  # fmt: skip
 def test_finetune_names_its_options(

@@ -17,10 +17,10 @@ from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from model.data.batches import PretrainingBatch
-from model.encoder import attention_layout, bert, losses
+from model.encoder import attention_layout, bert
 from model.encoder.heads import BertForPretraining
 from model.encoder.losses import tied_decoder_loss
-from model.launch.distributed import ProcessGroup
+from model.training.distributed import ProcessGroup
 from model.training.loop import _wrap
 from schemas.model_configs import ModelConfig
 
@@ -103,24 +103,8 @@ def test_rows_of_logits_are_aligned() -> None:
     labels = torch.zeros(40, dtype=torch.int64, device=META)
     with Operators() as operators:
         tied_decoder_loss(hidden, weight, bias=bias, labels=labels, scale=1.0)
-    strides = {
-        tensor.stride()
-        for _, args in operators.calls
-        for tensor in args
-        if isinstance(tensor, torch.Tensor) and tensor.shape == (40, VOCAB)
-    }
-    assert (1024, 1) in strides
-
-
-def test_aligned_logits_give_equal_losses_and_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
-    batch, results = random_batch(), []
-    for alignment in (1, 64):
-        monkeypatch.setitem(losses._ALIGNMENT, "cpu", alignment)
-        model = BertForPretraining(small_config(), vocab_size=VOCAB)
-        step(model, batch)
-        results.append([p.grad for p in model.parameters()])
-    for plain, aligned in zip(*results, strict=True):
-        torch.testing.assert_close(aligned, plain, atol=1e-6, rtol=1e-5)
+    (product,) = operators.named("addmm")
+    assert product[2].shape == (16, -(-VOCAB // 64) * 64)
 
 
 @pytest.mark.slow

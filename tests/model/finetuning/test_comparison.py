@@ -38,13 +38,13 @@ def trial(name: str, value: float | None, **more: Any) -> Trial:
     metrics = {"dev": {"matthews": value}} if value is not None else {}
     found = {
         "cell": {"batch_size": 16, "learning_rate": 2e-5, "num_epochs": 3, "restart": 0},
-        "method": "fine-tune",
+        "task": "cola",
         "metrics": metrics,
         **more,
     }
-    return Trial(
-        name, StageInput(name=name, artifact_id="a", data="/d", files=(), statistics=found)
-    )
+    given = StageInput(name=name, artifact_id="a", data="/d", files=(), statistics=found)
+    (made,) = read_trials({name: given})
+    return made
 
 
 def test_best_trial_and_best_point_may_differ() -> None:
@@ -58,13 +58,11 @@ def test_best_trial_and_best_point_may_differ() -> None:
     assert [c.name for c in comparison.best][:2] == ["bs16-lr2e-05-ep3-r1", "bs16-lr5e-05-ep3-r1"]
     assert comparison.best_point == "bs16-lr5e-05-ep3"
     sd = pytest.approx(statistics.stdev([0.5, 0.7]))
-    assert comparison.points[0] == {
+    assert comparison.points[0].model_dump() == {
         "name": "bs16-lr2e-05-ep3", "mean": pytest.approx(0.6), "sd": sd, "runs": 2,
     }  # fmt: skip
-    assert comparison.points[1]["mean"] == pytest.approx(0.65)
-    recorded = json.loads(json.dumps(comparison.statistics()))
-    assert recorded["best"] == "bs16-lr2e-05-ep3-r1"
-    assert [c["name"] for c in recorded["cells"]] == sorted(c.name for c in trials)
+    assert comparison.points[1].mean == pytest.approx(0.65)
+    assert [c.name for c in comparison.scored_trials({})] == sorted(c.name for c in trials)
     equal = [trial("b-r1", 0.5), trial("b-r0", 0.5), trial("a-r0", 0.4)]
     assert [c.name for c in compare(equal, metric="matthews").best] == ["b-r1", "b-r0", "a-r0"]
 
@@ -76,7 +74,7 @@ def test_the_order_of_a_recipes_lists_changes_nothing() -> None:
         for batch, rate in [(32, 2e-5), (8, 1e-4), (8, 2e-5)]:
             name = f"{entry}bs{batch}-lr{rate:g}-ep3-r0"
             point = {"batch_size": batch, "learning_rate": rate, "num_epochs": 3, "restart": 0}
-            given[name] = trial(name, 0.5, cell=point).given
+            given[name] = trial(name, 0.5, cell=point).artifact
     points = ("bs8-lr2e-05-ep3-r0", "bs8-lr0.0001-ep3-r0", "bs32-lr2e-05-ep3-r0")
     expected = [*points, *(f"a.{point}" for point in points)]
     for inputs in (given, dict(reversed(given.items()))):
@@ -125,71 +123,35 @@ def test_predictions_go_to_a_file_and_back(tmp_path: Path) -> None:
     )
 
 
-def test_columns_of_glue_are_read_with_labels_of_its_server(tmp_path: Path) -> None:
-    file = tmp_path / "SST-2.tsv"
-    file.write_text("index\tprediction\n0\t1\n1\t0\n")
-    rows = read_any(str(file), table("classification", TEXTS), task=TASKS["sst-2"])
-    assert [item["label"] for item in rows] == ["1", "0"]
-    for content, place in (
-        ("", "SST-2"),
-        ("id\tlabel\n0\t1\n1\t1\n", "first line"),
-        ("index\tprediction\n0\t1\n", "1 predictions"),
-        ("index\tprediction\n0\t1\n1\t5\n", "line 3"),
-        ("index\tprediction\n0\t1\n1\n", "line 3"),
-        ("index\tprediction\n0\t1\n0\t0\n", "line 3"),
-        ("index\tprediction\n0\t1\n2\t0\n", "line 3"),
-    ):
-        file.write_text(content)
-        with pytest.raises(PredictionsError, match=place):
-            read_any(str(file), table("classification", TEXTS), task=TASKS["sst-2"])
-    examples = table("classification", [{**row, "id": f"x{row['id']}"} for row in TEXTS])
-    for content in ("1\t0\n0\t1\n", "x1\t0\nx0\t1\n"):  # numbers or ids, in any order
-        file.write_text(f"index\tprediction\n{content}")
-        rows = read_any(str(file), examples, task=TASKS["sst-2"])
-        assert [(item["id"], item["label"]) for item in rows] == [("x0", "1"), ("x1", "0")]
-    scores = tmp_path / "STS-B.tsv"
-    scores.write_text("index\tprediction\n0\t1.5\n1\tmuch\n")
-    with pytest.raises(PredictionsError, match="line 3"):
-        read_any(str(scores), table("regression", TEXTS), task=TASKS["sts-b"])
+@pytest.mark.parametrize(
+    ("kind", "task", "content"),
+    [
+        ("classification", "sst-2", "index\tprediction\n0\t1\n1\t0\n"),
+        ("tagging", "conll-2003", "Ann B-PER\nsings O\n"),
+    ],
+)
+def test_files_of_other_programs_are_refused(
+    tmp_path: Path, kind: str, task: str, content: str
+) -> None:
+    file = tmp_path / "said.txt"
+    file.write_text(content)
+    with pytest.raises(PredictionsError, match=r"said.txt, line 1: .*one prediction a line"):
+        read_any(str(file), table(kind, []), task=TASKS[task])
 
 
-def test_tags_go_to_columns_and_back(tmp_path: Path) -> None:
+def test_tags_are_written_in_columns() -> None:
     tags = ["B-PER", "O", "B-LOC"]
     words = ["Ann", "sings", "Bergen"]
     document = {"id": "d", "sentence_lengths": [2, 1], "words": words, "tags": tags}
-    examples = table("tagging", [document])
     said = [{"id": "d", "tags": ["B-PER", "O", "O"]}]
-    files = official_files(
-        TASKS["conll-2003"], examples, predictions=said, split="dev", threshold=0.0
-    )
+    given: dict[str, Any] = {"predictions": said, "split": "dev", "threshold": 0.0}
+    files = official_files(TASKS["conll-2003"], table("tagging", [document]), **given)
     assert files["tags-dev.conll"].decode() == (
         "-DOCSTART- O O\n\nAnn B-PER B-PER\nsings O O\n\nBergen B-LOC O\n\n"
     )
-    file = tmp_path / "tags.conll"
-    file.write_bytes(files["tags-dev.conll"])
-    assert read_any(str(file), examples, task=TASKS["conll-2003"]) == said
-    file.write_text("Ann I-PER\nsings O\n\nBergen I-LOC\n")  # IOB1
-    (found,) = read_any(str(file), examples, task=TASKS["conll-2003"])
-    assert found["tags"] == ["B-PER", "O", "B-LOC"]
-    file.write_text("Ann I-PER\nsang O\n\nBergen I-LOC\n")
-    with pytest.raises(PredictionsError, match="line 2: expected 'sings' and its tag"):
-        read_any(str(file), examples, task=TASKS["conll-2003"])
-    file.write_text("Ann I-PER\n")
-    with pytest.raises(PredictionsError, match="1 words with tags, the examples have 3"):
-        read_any(str(file), examples, task=TASKS["conll-2003"])
-    file.write_text("Ann I-PER\nsings O\n\nBergen LOC\n")
-    with pytest.raises(PredictionsError, match="line 4: 'LOC' is no tag"):
-        read_any(str(file), examples, task=TASKS["conll-2003"])
-    spaced = ["New York", "a\u00a0b", "c\u2028d"]
-    examples = table("tagging", [{**document, "words": spaced}])
-    lines = [f"{word}\t{tag}\n" for word, tag in zip(spaced, tags, strict=True)]
-    written = official_files(
-        TASKS["tagging"], examples, predictions=[document], split="dev", threshold=0.0
-    )
-    for content in (written["tags-dev.conll"], "".join(["# a comment\n", *lines]).encode()):
-        file.write_bytes(content)
-        (found,) = read_any(str(file), examples, task=TASKS["tagging"])
-        assert found["tags"] == tags
+    spaced = {**document, "words": ["New York", "a\u00a0b", "c\u2028d"], "sentence_lengths": [3]}
+    files = official_files(TASKS["tagging"], table("tagging", [spaced]), **given)
+    assert files["tags-dev.conll"].decode() == ("New_York B-PER B-PER\na_b O O\nc_d B-LOC O\n\n")
 
 
 def test_questions_files_are_those_of_the_official_scorer() -> None:

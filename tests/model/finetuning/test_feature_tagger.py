@@ -21,7 +21,7 @@ from support.task_model_builder import (
 from model.encoder.dropout import seed_dropout
 from model.encoder.hf_weights import save_model
 from model.finetuning.feature_tagger import FeatureTagger, feature_tagger_from_checkpoint
-from model.optim.adam import Adam
+from model.optim import build_optimizer
 from schemas.errors import ConfigError
 from schemas.finetune_configs import LayerChoice
 from schemas.model_configs import OptimizerConfig
@@ -54,7 +54,7 @@ def test_each_choice_reads_its_layers(layers: LayerChoice) -> None:
             "last": encoded.sequence[batch.positions],
             "concat-last-4": torch.cat(found[-4:], dim=1),
         }[layers]
-    torch.testing.assert_close(model.mix(encoded.layers, batch.positions), expected)
+    torch.testing.assert_close(model.mix(model.encode(batch)), expected)
     assert model(batch).logits.shape == (UNITS * TAGGED, OUTPUTS["tagging"])
 
 
@@ -62,7 +62,7 @@ def test_each_choice_reads_its_layers(layers: LayerChoice) -> None:
 def test_only_mix_lstm_and_classifier_are_trained(layers: LayerChoice) -> None:
     model = random_tagger(layers)
     before = {name: value.clone() for name, value in model.named_parameters()}
-    optimizer = Adam(model.named_parameters(), OptimizerConfig())
+    optimizer = build_optimizer(model.named_parameters(), OptimizerConfig())
     model(task_batch("tagging"), scale=0.1).loss.backward()
     optimizer.step(learning_rate=0.01)
     for name, value in model.named_parameters():
@@ -107,6 +107,21 @@ def test_lstm_is_that_of_torch_in_each_window() -> None:
     padded = model(task_batch("tagging", padded_length=40))
     torch.testing.assert_close(padded.logits, found.logits, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(padded.loss, found.loss, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("lengths", [[4, 1, 7, 7, 2], [1]])
+def test_packed_windows_have_outputs_and_gradients_of_padded_rows(lengths: list[int]) -> None:
+    layer: Any = random_tagger().lstm[1]
+    x = torch.randn(sum(lengths), 24, generator=torch.Generator().manual_seed(2))
+    results = []
+    for read in (layer.read_packed, layer.read_padded):
+        inputs = x.clone().requires_grad_()
+        outputs = read(inputs.split(lengths))
+        torch.autograd.backward(outputs.square().sum())
+        results.append((outputs, inputs.grad))
+    for packed, padded in zip(*results, strict=True):
+        torch.testing.assert_close(packed, padded, atol=5e-7, rtol=1e-6)
+    assert layer.over_windows(x[:0], []).shape == (0, 24)
 
 
 def test_new_lstm_has_weights_of_torchs_size_and_remembers() -> None:

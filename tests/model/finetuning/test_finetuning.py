@@ -22,6 +22,8 @@ from support.finetuning_builder import (
     write_examples,
 )
 
+from model.data.batches import TokenBatch
+from model.encoder.bert import BertModel
 from model.finetuning import loop
 from model.finetuning.batches import TaskStep
 from model.finetuning.jobs import CURVE_FILE, TrialJob
@@ -29,14 +31,15 @@ from model.finetuning.loop import train_trial
 from model.finetuning.prediction import Predictor, answer
 from model.finetuning.saved_models import load_task_model
 from model.finetuning.setup import TrialSetup, open_trial
-from model.launch.stopping import StopRequest
 from model.task_types.prediction_files import read_lines, to_lines
 from model.tasks import TASKS
 from model.tasks.examples import read_examples
 from model.training.checkpoints import Checkpoints
 from model.training.loop import Trainer
-from pipelines.progress import PROGRESS_FILE, ProgressUpdate
-from pipelines.wordpiece.tokenizer import tokenizer_config_json
+from model.training.progress import PROGRESS_FILE
+from model.training.stopping import StopRequest
+from pipelines.progress import ProgressUpdate
+from pipelines.wordpiece.tokenizer import WordPieceTokenizer, tokenizer_config_json
 from pipelines.wordpiece.vocab_files import (
     TOKENIZER_CONFIG_FILE,
     UNUSED,
@@ -125,14 +128,24 @@ def test_every_task_type_learns(
     assert result["counters"]["steps"] == result["statistics"]["training"]["steps"] > 0
 
 
-def test_features_of_frozen_encoder_learn(
-    kinds: dict[str, StageInput], cased: str, tmp_path: Path
+def test_features_of_frozen_encoder_learn_and_are_computed_once(
+    kinds: dict[str, StageInput], cased: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    encoded_tokens: list[int] = []
+    read = BertModel.forward
+
+    def count_and_read(self: BertModel, tokens: TokenBatch, **options: Any) -> Any:
+        encoded_tokens.append(int(tokens.lengths.sum()))
+        return read(self, tokens, **options)
+
+    monkeypatch.setattr(BertModel, "forward", count_and_read)
     how = {"method": "feature-based", "feature_layers": "last", "dropout": 0.0}
     config = trial_config(cased, num_epochs=8, learning_rate=1e-2, **how)
     job = trial_job(tmp_path, kinds["conll-2003"], config=config)
     result = trained(job)
     assert losses(job)[-1] < 0.5 * losses(job)[0]
+    counters = result["counters"]
+    assert sum(encoded_tokens) == counters["tokens@train"] + counters["tokens@dev"]
     assert result["statistics"]["model"]["feature_layers"] == "last"
     with pytest.raises(ConfigError, match="tagging"):
         trained(trial_job(tmp_path, kinds["sst-2"], config=config))
@@ -140,6 +153,31 @@ def test_features_of_frozen_encoder_learn(
     shared = before.keys() & after.keys()
     assert len(shared) > 10
     assert all(torch.equal(after[name], before[name]) for name in shared)
+
+
+@pytest.mark.parametrize("task", ["squad-2.0", "conll-2003"])
+def test_dev_is_tokenized_once(
+    task: str,
+    kinds: dict[str, StageInput],
+    cased: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    texts: list[int] = []
+    encode = WordPieceTokenizer.encode_sentences
+
+    def count_and_encode(self: WordPieceTokenizer, sentences: Any) -> Any:
+        texts.append(len(sentences))
+        return encode(self, sentences)
+
+    monkeypatch.setattr(WordPieceTokenizer, "encode_sentences", count_and_encode)
+    job = trial_job(tmp_path, kinds[task], config=trial_config(cased, max_steps=1, dropout=0.25))
+    setup = open_trial(job)
+    before = len(texts)
+    predictor = trained(job) and Predictor.open(str(job.results()), device="cpu")
+    assert len(texts) == before
+    assert answer([predictor], setup.splits["dev"].examples)
+    assert len(texts) - before <= before / 2
 
 
 def test_restarts_differ_in_order_and_in_new_weights_alone(
@@ -181,33 +219,6 @@ def test_consecutive_trials_share_features_but_not_weights(
     shutil.rmtree(folder)
     write_checkpoint(tmp_path / "bert", intermediate_size=48)
     assert opened(0).model.config.intermediate_size == 48
-
-
-@pytest.mark.parametrize("optimizer", ["adamw", "bert-adam"])
-def test_training_only_used_word_embeddings_equals_training_all(
-    optimizer: str,
-    checkpoint: str,
-    sst: StageInput,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    config = trial_config(checkpoint, num_epochs=4)
-    named = {"name": optimizer, "weight_decay": 0.1}
-    config = config.model_copy(update={"optimizer": config.optimizer.model_copy(update=named)})
-    used = trial_job(tmp_path / "used", sst, config=config)
-    trained(used)
-    monkeypatch.setattr(loop, "has_unused_rows", lambda setup: False)
-    whole = trial_job(tmp_path / "whole", sst, config=config)
-    trained(whole)
-    assert losses(used) == pytest.approx(losses(whole), rel=1e-5)
-    expected, before = weights(whole), load_file(Path(checkpoint) / "model.safetensors")
-    for name, tensor in weights(used).items():
-        torch.testing.assert_close(tensor, expected[name], atol=1e-5, rtol=1e-5)
-    words = "bert.embeddings.word_embeddings.weight"
-    is_decayed = (weights(used)[words] / before[words]).std(dim=1) < 1e-5
-    assert is_decayed.any()
-    assert not is_decayed.all()
-    assert not torch.equal(expected[words][is_decayed], before[words][is_decayed])
 
 
 def test_last_batch_may_be_smaller_and_max_steps_ends_training(
@@ -360,9 +371,9 @@ def test_bilstm_is_in_key_and_refused_for_other_methods() -> None:
     plain = TrialConfig.model_validate(options).cache_key_fields()
     on_top = TrialConfig.model_validate({**options, "bilstm": True}).cache_key_fields()
     assert on_top == {**plain, "bilstm": True}
-    for method in ({"method": "majority"}, {"method": "feature-based", "init_checkpoint": "x"}):
-        with pytest.raises(ValueError, match="bilstm"):
-            FinetuneConfig.model_validate({"examples": "task", "bilstm": True, **method})
+    options = {"examples": "task", "method": "feature-based", "init_checkpoint": "x"}
+    with pytest.raises(ValueError, match="bilstm"):
+        FinetuneConfig.model_validate({**options, "bilstm": True})
 
 
 def test_gpu_batches_are_prepared_and_pinned_by_a_thread(

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from support.finetuning_builder import KINDS, VOCAB, features_of, text_rows, write_tuned
 
-from model.encoder.hf_config import CONFIG_FILE
+from model.encoder.hf_config import CONFIG_FILE, WEIGHTS_FILE
+from model.finetuning import prediction
 from model.finetuning.batches import task_batches
-from model.finetuning.prediction import Predictor, answer, predict
+from model.finetuning.prediction import PredictionOptions, Predictor, answer, predict
+from model.finetuning.saved_models import TunedModel, load_task_model
 from model.finetuning.task_model import TaskModel
+from model.task_types import classification
+from model.task_types.by_name import TASK_TYPES
 from model.task_types.features import Features
 from schemas.arrow import TEXT_EXAMPLES
 from schemas.errors import CheckpointError, PredictionsError
@@ -31,6 +39,12 @@ def model_of(kind: str) -> TaskModel:
     return TaskModel(CONFIG, vocab_size=1000, kind=kind, outputs=OUTPUTS[kind], seed=4)  # type: ignore[arg-type]
 
 
+def options(limit: int, *, is_bf16: bool = False) -> PredictionOptions:
+    return PredictionOptions(
+        per_device_max_tokens=limit, device=torch.device("cpu"), is_bf16=is_bf16
+    )
+
+
 def one_by_one(model: TaskModel, features: Features) -> np.ndarray:
     """Each unit alone, in order."""
     given = {"batch": 1, "layout": "packed", "per_device_max_tokens": 1, "pad_id": 0}
@@ -45,7 +59,7 @@ def one_by_one(model: TaskModel, features: Features) -> np.ndarray:
 def test_outputs_lie_where_their_features_lie(kind: str, per_unit: int, limit: int) -> None:
     features, model = features_of(kind, per_unit=per_unit), model_of(kind)
     model.train()
-    found = predict(model, features, per_device_max_tokens=limit, device="cpu", pad_id=0)
+    found = predict(model, features, options(limit))
     assert model.training
     expected = one_by_one(model, features)
     assert found.dtype == np.float32
@@ -63,10 +77,7 @@ def test_split_may_be_empty(kind: str, per_unit: int) -> None:
         whole, offsets=offsets, input_ids=empty, b_starts=empty, rows=empty, labels=None,
         position_offsets=offsets if is_tagging else None, positions=empty if is_tagging else None,
     )  # fmt: skip
-    shapes = [
-        predict(model_of(kind), features, per_device_max_tokens=10, device="cpu", pad_id=0).shape
-        for features in (none, whole)
-    ]
+    shapes = [predict(model_of(kind), features, options(10)).shape for features in (none, whole)]
     assert shapes[0] == (0, *shapes[1][1:])
 
 
@@ -77,10 +88,7 @@ def test_bf16_prediction_computes_blocks_in_bfloat16() -> None:
         lambda *call: types.append(call[2].dtype)
     )
     exact, rounded = (
-        predict(
-            model, features, per_device_max_tokens=1000, device="cpu", pad_id=0, is_bf16=is_bf16
-        )
-        for is_bf16 in (False, True)
+        predict(model, features, options(1000, is_bf16=is_bf16)) for is_bf16 in (False, True)
     )
     assert types == [torch.float32, torch.bfloat16]
     np.testing.assert_allclose(rounded, exact, atol=0.05)
@@ -94,9 +102,11 @@ def models(tmp_path: Path) -> list[Predictor]:
     """Models that were never trained, and do not agree."""
     found = []
     for seed in range(3):
-        folder = write_tuned(tmp_path / str(seed), task="sst-2", seed=seed)
-        found.append(Predictor.open(folder, device="cpu"))
-        found[-1].model.classifier.weight.data.mul_(60)  # type: ignore[operator, union-attr]
+        folder = Path(write_tuned(tmp_path / str(seed), task="sst-2", seed=seed))
+        state = load_file(folder / WEIGHTS_FILE)
+        state["classifier.weight"] *= 60
+        save_file(state, folder / WEIGHTS_FILE, metadata={"format": "pt"})
+        found.append(Predictor.open(str(folder), device="cpu"))
     return found
 
 
@@ -111,6 +121,33 @@ def test_ensemble_averages_probabilities(models: list[Predictor]) -> None:
     np.testing.assert_allclose(shares(models), np.mean(single, axis=0), atol=1e-5)
 
 
+def test_ensemble_holds_one_model_and_builds_features_once(
+    models: list[Predictor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded: list[weakref.ref[TaskModel]] = []
+    others_alive: list[int] = []
+    built: list[int] = []
+
+    def load(folder: str) -> TunedModel:
+        gc.collect()
+        others_alive.append(sum(each() is not None for each in loaded))
+        tuned = load_task_model(folder)
+        assert isinstance(tuned.model, TaskModel)
+        loaded.append(weakref.ref(tuned.model))
+        return tuned
+
+    def build_features(*given: Any, **options: Any) -> Features:
+        built.append(1)
+        return classification.build_features(*given, **options)
+
+    task_type = replace(TASK_TYPES["classification"], build_features=build_features)
+    monkeypatch.setitem(TASK_TYPES, "classification", task_type)
+    monkeypatch.setattr(prediction, "load_task_model", load)
+    answer(models, EXAMPLES)
+    assert others_alive == [0, 0, 0]
+    assert len(built) == 1
+
+
 def test_models_of_an_ensemble_must_agree(models: list[Predictor]) -> None:
     first, second = models[:2]
     words = [piece for piece in VOCAB if piece not in ("film", "song", "tale")]
@@ -119,6 +156,7 @@ def test_models_of_an_ensemble_must_agree(models: list[Predictor]) -> None:
         {"labels": ("1", "0")},
         {"config": FeaturesConfig(max_seq_length=16)},
         {"tokenizer": tokenizer},
+        {"tokenizer": type(first.tokenizer)(VOCAB, lowercase=False)},
     ):
         with pytest.raises(PredictionsError):
             answer([first, replace(second, **changes)], EXAMPLES)  # type: ignore[arg-type]

@@ -14,7 +14,6 @@ from support.evaluation_builder import (
     SCRATCH,
     artifact,
     evaluations,
-    majority,
     written,
 )
 
@@ -56,7 +55,7 @@ def test_all_files_have_the_servers_names_and_order(tmp_path: Path) -> None:
     two = labels("0", "1")
     found = submit(
         tmp_path,
-        (majority("w", "wnli", 0.5), {"test": labels("0", "0")}),
+        (written("w", "wnli", [0.5]), {"test": labels("0", "0")}),
         (written("rte", "rte", [0.5]), {"test": nli}),
         (written("qnli", "qnli", [0.5]), {"test": nli}),
         (
@@ -119,17 +118,14 @@ def test_of_two_entries_the_better_on_dev_is_taken_and_both_are_named(tmp_path: 
     assert "taken: tuned" in note
 
 
-def test_wnli_is_the_majority_class_even_if_a_model_is_better_on_dev(tmp_path: Path) -> None:
-    found = submit(
-        tmp_path,
-        (written("wnli-tuned", "wnli", [0.9]), {"test": labels("0", "1")}),
-        (majority("wnli-majority", "wnli", 0.56), {"test": labels("0", "0")}),
-    )
-    assert found.entries == {"WNLI.tsv": "wnli-majority"}
-    assert any("the majority class, which the paper submits" in note for note in found.notes)
-    found = submit(tmp_path, (written("wnli", "wnli", [0.9]), {"test": labels("0", "1")}))
-    assert found.entries == {"WNLI.tsv": "wnli"}
-    assert any("method majority is needed" in note for note in found.notes)
+def test_wnli_is_the_majority_class_of_its_training_data(tmp_path: Path) -> None:
+    tuned = written("wnli", "wnli", [0.9]) | {"majority_label": "1"}
+    found = submit(tmp_path, (tuned, {"test": labels("0", "1", "0")}))
+    assert texts(found.data)["WNLI.tsv"].splitlines()[1:] == ["0\t1", "1\t1", "2\t1"]
+    assert any("the majority class in each row" in note for note in found.notes)
+    lacking = written("wnli", "wnli", [0.9]) | {"majority_label": ""}
+    with pytest.raises(PredictionsError, match="expected one of the labels 0, 1"):
+        submit(tmp_path, (lacking, {"test": labels("0")}))
 
 
 def test_what_the_server_asks_for_and_is_missing_is_noted(tmp_path: Path) -> None:
@@ -144,11 +140,11 @@ def test_what_the_server_asks_for_and_is_missing_is_noted(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("ids", "message"),
     [
-        (["0", "2"], "with ids such as 2 and without 1"),
-        (["1", "2"], "with ids such as 2 and without 0"),
-        (["0", "0", "1"], "ids twice: 0"),
-        (["0", "01"], "with ids such as 01 and without 1"),
-        (["a", "b"], "with ids such as a, b and without 0, 1"),
+        (["0", "2"], "with ids such as 2"),
+        (["1", "2"], "with ids such as 2"),
+        (["0", "0", "1"], "with ids such as 0"),
+        (["0", "01"], "with ids such as 01"),
+        (["a", "b"], "with ids such as a, b"),
         ([], "none"),
     ],
 )

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.evaluation_builder import SCRATCH, artifact, majority, results, written
+from support.evaluation_builder import SCRATCH, artifact, results, written
 from support.finetuning_builder import sentiment, trial_config, trial_job, write_checkpoint
 
 import model.tabulate
@@ -19,12 +19,13 @@ from flows.report.results import show_results
 from flows.run.stages import get_stage
 from model.build_examples import build_examples
 from model.finetuning.loop import train_trial
-from model.launch.stopping import StopRequest
-from model.monitoring.summaries import score_cut
+from model.summaries import score_cut
 from model.tables.document import Tables
 from model.tables.filled_tables import fill_tables
-from model.tables.paper_results import GLUE_COLUMNS
-from model.tasks.reduced_data import cut_on, examples_cut
+from model.tables.paper import GLUE_TABLE
+from model.task_results import Cut
+from model.tasks.reduced_data import examples_cut
+from model.training.stopping import StopRequest
 from schemas.execution_configs import ExecutionConfig
 from schemas.finetune_configs import ExamplesConfig, TabulateConfig
 from schemas.manifest import Manifest
@@ -52,7 +53,7 @@ def examples_of(tmp_path: Path, *, rows: int, bad: int = 0, **config: Any) -> di
 def test_fewer_rows_than_the_official_split_has_are_a_cut(tmp_path: Path) -> None:
     made = examples_of(tmp_path, rows=900, max_samples={"train": 40})
     assert made["cut"] == {"train": {"kept": 40, "of": 67_349, "unit": "rows"}}  # dev has 872
-    assert examples_cut(made) == {"training": ["40 of 67,349 training rows"], "splits": {}}
+    assert examples_cut(made) == Cut(training=("40 of 67,349 training rows",), splits={})
 
 
 def test_of_other_data_what_was_left_out_is_a_cut(tmp_path: Path) -> None:
@@ -95,9 +96,8 @@ def test_steps_and_ends_of_texts_are_a_cut(tmp_path: Path) -> None:
 def tabulated(tmp_path: Path) -> dict[str, bytes]:
     """The files of tables of a whole entry and one of cut-down data."""
     given = [
-        written("sst-2", "sst-2", [0.80, 0.82, 0.81]) | {"cut": CUT},
+        written("sst-2", "sst-2", [0.80, 0.82, 0.81], baseline=0.509) | {"cut": CUT},
         written("sst-2-scratch", "sst-2", [0.70, 0.72], model=SCRATCH),
-        majority("sst-2-majority", "sst-2", 0.509),
     ]
     model.tabulate.tabulate(
         TabulateConfig(),
@@ -109,25 +109,24 @@ def tabulated(tmp_path: Path) -> dict[str, bytes]:
 
 
 def test_every_form_of_the_tables_marks_it(tabulated: dict[str, bytes]) -> None:
-    text = tabulated["tables.txt"].decode()
+    text = tabulated["tables.md"].decode()
     marked = [line for line in text.splitlines() if "81.0 ± 1.0 †" in line]
     assert len(marked) == 2  # of all results, and below the paper's Table 1
     assert "+10.0 †" in text  # among the comparisons
     assert text.count(f"† sst-2: {SAID}.") == 3
     assert "71.0 ± 1.4 †" not in text
     assert "50.9 †" not in text
-    assert f"† sst-2: {SAID}." in tabulated["tables.md"].decode()
     lines = list(csv.DictReader(io.StringIO(tabulated["tables.csv"].decode())))
     for line in lines:
         is_cut = line["entry"] == "sst-2" and not line["statistic"].startswith("paper-")
         assert line["cut"] == (SAID if is_cut else "")
     data = json.loads(tabulated["tables.json"])
     cuts = {row["entry"]: row["cut"] for row in data["results"]}
-    assert cuts == {"sst-2": SAID.split("; "), "sst-2-scratch": [], "sst-2-majority": []}
+    assert cuts == {"sst-2": SAID.split("; "), "sst-2-scratch": []}
 
 
 def test_the_average_of_a_table_is_cut_with_its_parts() -> None:
-    assert len(GLUE_COLUMNS) == 9
+    assert len(GLUE_TABLE.columns) == 9
     names = ("cola", "sst-2", "mrpc", "sts-b", "qqp", "qnli", "rte")
     given = [written(name, name, [0.8]) for name in names]
     given.append(
@@ -157,7 +156,7 @@ def test_the_report_marks_it(tabulated: dict[str, bytes]) -> None:
 
 def test_lines_of_the_command_say_it() -> None:
     def made(statistics: dict[str, Any]) -> Manifest:
-        return Manifest.model_construct(statistics=statistics)
+        return Manifest.model_construct(artifact_id="0" * 16, statistics=statistics)
 
     trial = made({"task": "sst-2", "metrics": {"dev": {"accuracy": 0.8}}, "cut": CUT})
     assert get_stage("finetune").summary(trial) == f"accuracy 80.0 on dev ({SAID})"
@@ -181,7 +180,6 @@ def test_single_scores_say_it() -> None:
     assert "metrics.dev.accuracy" in dict(numeric_leaves(evaluated))
     assert "; ".join(score_cut("metrics.dev.accuracy", evaluated)) == SAID
     assert score_cut("metrics.test.accuracy", evaluated) == tuple(CUT["training"])
-    assert cut_on("test", CUT) == tuple(CUT["training"])
     tables = {"entries": {"a.b": {"mean": 0.5, "cut": ["x"]}, "a": {"mean": 0.4, "cut": []}}}
     assert score_cut("entries.a.b.mean", tables) == ("x",)
     assert score_cut("entries.a.mean", tables) == ()

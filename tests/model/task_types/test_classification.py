@@ -86,7 +86,9 @@ def features_of(
 
 
 def decoded(examples: pa.Table, outputs: Any, *, task: Task = LABELED) -> list[dict[str, Any]]:
-    return TASK_TYPES[task.type].decode(examples, outputs, encoding=encoding(task))
+    task_type, reads = TASK_TYPES[task.type], encoding(task)
+    features = task_type.build_features(examples, reads, is_training=False)
+    return task_type.decode(examples, features, outputs, encoding=reads)
 
 
 def score(examples: pa.Table, said: Any, *, task: Task = LABELED) -> dict[str, float]:

@@ -26,8 +26,8 @@ from support.qa_builder import (
 )
 from support.qa_reference import SQUAD_1, SQUAD_2, TINY_VOCAB, Oracle, table
 
+from model.task_types import qa
 from model.task_types.features import Features
-from model.task_types.qa import QuestionAnswering
 from model.task_types.qa_decoding import NO_ANSWER_ODDS
 from model.task_types.qa_windows import max_context, plan_windows
 from model.task_types.squad_metrics import best_threshold
@@ -41,9 +41,7 @@ def check_against_oracle(
     examples: pa.Table, tokenizer: WordPieceTokenizer, config: FeaturesConfig
 ) -> Oracle:
     oracle = Oracle(examples, tokenizer, config)
-    features = QuestionAnswering().build_features(
-        examples, encoding(tokenizer, config), is_training=False
-    )
+    features = qa.build_features(examples, encoding(tokenizer, config), is_training=False)
     assert features.labels is None
     assert features.rows.tolist() == [window.row for window in oracle.windows]
     assert features.b_starts.tolist() == [window.b_start for window in oracle.windows]
@@ -139,9 +137,7 @@ def test_questions_that_cannot_be_trained_on_are_counted() -> None:
     assert counters["rows-kept"] == 2
     assert counters["rows-dropped-no-token"] == 1
     assert counters["rows-dropped-answer-not-found"] == 2
-    asked = QuestionAnswering().build_features(
-        examples, encoding(TINY, BERT_CONFIG), is_training=False
-    )
+    asked = qa.build_features(examples, encoding(TINY, BERT_CONFIG), is_training=False)
     assert asked.rows.tolist() == [0, 2, 3, 4]
     assert asked.counters["rows-without-token"] == 1
 
@@ -207,9 +203,6 @@ def test_an_answer_without_a_piece_is_the_word_it_stands_in() -> None:
 # Answers
 
 
-SPAN = QuestionAnswering()
-
-
 def ask(
     examples: pa.Table,
     outputs: Any = None,
@@ -221,10 +214,10 @@ def ask(
 ) -> list[dict[str, Any]]:
     """Predictions of outputs, or of those that a function makes of the features."""
     reads = encoding(tokenizer, config, task=task)
-    features = SPAN.build_features(examples, reads, is_training=False)
+    features = qa.build_features(examples, reads, is_training=False)
     said = np.asarray(outputs(features), np.float32)
-    found = SPAN.decode(examples, said, encoding=reads)
-    return SPAN.apply_threshold(found, threshold) if task.has_unanswerable else found
+    found = qa.decode(examples, features, said, encoding=reads)
+    return qa.apply_threshold(found, threshold) if task.has_unanswerable else found
 
 
 def pointing(*spans: tuple[int, int, float, float]) -> Any:
@@ -335,7 +328,7 @@ def test_where_no_span_may_be_the_answer_there_is_none() -> None:
             assert item["text"] == ""
             assert item["null_odds"] == NO_ANSWER_ODDS
             assert [(e["text"], e["probability"]) for e in item["n_best"]] == [("", 1.0)]
-        assert [item["text"] for item in SPAN.apply_threshold(found, 1e12)] == ["", ""]
+        assert [item["text"] for item in qa.apply_threshold(found, 1e12)] == ["", ""]
 
 
 def said(identity: str, best: str, odds: float) -> dict[str, Any]:
@@ -361,7 +354,7 @@ def test_tau_is_the_best_of_all(tried: list[tuple[list[str], str, float]]) -> No
     predictions = [said(f"q{n}", best, odds) for n, (_, best, odds) in enumerate(tried)]
 
     def f1(tau: float) -> float:
-        return SPAN.score(examples, SPAN.apply_threshold(predictions, tau), task=SQUAD_2)["f1"]
+        return qa.score(examples, qa.apply_threshold(predictions, tau), task=SQUAD_2)["f1"]
 
     tau = best_threshold(examples, predictions)
     assert math.isfinite(tau)
@@ -372,12 +365,12 @@ def test_tau_is_the_best_of_all(tried: list[tuple[list[str], str, float]]) -> No
 def test_scores_are_by_id_and_tell_what_is_missing(caplog: pytest.LogCaptureFixture) -> None:
     examples = table({"context": "mill", "answers": ["mill"]}, {"context": "mill"})
     predictions = [{"id": "q1", "text": ""}, {"id": "q0", "text": "the mill"}]
-    perfect = SPAN.score(examples, predictions, task=SQUAD_2)
+    perfect = qa.score(examples, predictions, task=SQUAD_2)
     assert perfect == dict.fromkeys(
         ("em", "f1", "has-answer-em", "has-answer-f1", "no-answer-em", "no-answer-f1"), 1.0
     )
     with caplog.at_level(logging.WARNING):
-        found = SPAN.score(
+        found = qa.score(
             examples, [{"id": "q0", "text": "mill"}, {"id": "x", "text": ""}], task=SQUAD_2
         )
     assert found["f1"] == 0.5
@@ -424,7 +417,8 @@ def test_real_answers_come_back_from_their_labels(
     for side in (0, 1):
         outputs[features.offsets[:-1][is_inside] + labels[is_inside, side], side] = 9.0
     reads = encoding(tokenizer, BERT_CONFIG)
-    found = SPAN.decode(examples, outputs, encoding=reads)
+    asked = qa.build_features(examples, reads, is_training=False)
+    found = qa.decode(examples, asked, outputs, encoding=reads)
     recovered = sum(
         item["text"] == row["answers"][0]
         for row, item in zip(examples.to_pylist(), found, strict=True)

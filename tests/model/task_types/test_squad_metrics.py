@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.cli_runner import Cli
 from support.qa_builder import real_examples
@@ -17,8 +17,6 @@ from model.task_types.squad_metrics import (
     Gold,
     gold_answers,
     normalize_answer,
-    official_figures,
-    read_no_answer_probabilities,
     read_predictions,
     score_question,
     score_texts,
@@ -147,132 +145,36 @@ def test_ids_of_predictions_have_to_be_unique() -> None:
 
 
 @pytest.mark.parametrize(
-    ("read", "content", "expected"),
+    ("content", "expected"),
     [
-        (read_predictions, "[]", "found a list"),
-        (read_predictions, '{"q1": 3}', "question q1"),
-        (read_predictions, '{"q1": "a", "q1": "b"}', "'q1' stands twice"),
-        (read_no_answer_probabilities, '{"q0": "mill"}', "q0: expected a number, found 'mill'"),
-        (read_no_answer_probabilities, '{"q0": true}', "expected a number"),
-        (read_no_answer_probabilities, '{"q0": NaN}', "expected a number"),
+        ("[]", "found a list"),
+        ('{"q1": 3}', "question q1"),
+        ('{"q1": "a", "q1": "b"}', "'q1' stands twice"),
     ],
 )
-def test_other_files_are_refused(tmp_path: Path, read: Any, content: str, expected: str) -> None:
+def test_other_files_are_refused(tmp_path: Path, content: str, expected: str) -> None:
     path = tmp_path / "answers.json"
     path.write_text(content)
     with pytest.raises(PredictionsError, match=expected):
-        read(str(path))
+        read_predictions(str(path))
 
 
-# Thresholds of no answer
-
-ANSWERS = ["", " ", "the", "mill", "a mill race", "river"]
-PROBABILITIES = [0.0, 0.1, 0.5, 0.5, 1.0]
-
-
-def worth(text: str, answers: list[str], *, metric: str) -> float:
-    return plain_scores(text, answers, is_2_0=True)[metric == "f1"]
-
-
-def best_by_trying_all(
-    golds: list[list[str]], said: list[str], odds: list[float], *, metric: str
-) -> float:
-    """Return the best mean over every cut of the questions in the order of their probabilities.
-
-    Questions before the cut keep their answer, the others have none. As in the official script, a
-    question without an answer that is answered by white space counts as answered.
-    """
-    order = sorted(range(len(golds)), key=lambda n: odds[n])
-    means = []
-    for cut in range(len(order) + 1):
-        total = 0.0
-        for place, number in enumerate(order):
-            keeps = place < cut
-            if golds[number]:
-                total += worth(said[number], golds[number], metric=metric) if keeps else 0.0
-            else:
-                total += 0.0 if keeps and said[number] else 1.0
-        means.append(100 * total / len(golds))
-    return max(means)
-
-
-QUESTIONS = st.lists(
-    st.tuples(
-        st.lists(st.sampled_from(ANSWERS), max_size=2),
-        st.sampled_from(ANSWERS),
-        st.sampled_from(PROBABILITIES),
-    ),
-    min_size=1,
-    max_size=8,
-)
-
-
-@settings(deadline=None)  # the first call pays for what it imports
-@given(QUESTIONS)
-def test_the_best_thresholds_are_those_of_trying_every_cut(
-    questions: list[tuple[list[str], str, float]],
+def test_answers_of_squad_2_are_scored_by_the_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    golds, said, odds = (list(column) for column in zip(*questions, strict=True))
-    ids = [f"q{n}" for n in range(len(golds))]
-    found = official_figures(
-        answer_table(golds),
-        dict(zip(ids, said, strict=True)),
-        dict(zip(ids, odds, strict=True)),
-        threshold=0.5,
-    )
-    for name, metric in (("exact", "em"), ("f1", "f1")):
-        tried = best_by_trying_all(golds, said, odds, metric=metric)
-        assert found[f"best_{name}"] == pytest.approx(tried)
-        assert found[f"best_{name}_thresh"] in {0.0, *odds}
-        kept = [
-            float(not gold) if p > 0.5 else worth(text, gold, metric=metric)
-            for gold, text, p in questions
-        ]
-        assert found[name] == pytest.approx(100 * sum(kept) / len(kept))
-        for group, has in (("HasAns", True), ("NoAns", False)):
-            own = [value for value, gold in zip(kept, golds, strict=True) if bool(gold) == has]
-            assert found.get(f"{group}_total", 0) == len(own)
-            if own:
-                assert found[f"{group}_{name}"] == pytest.approx(100 * sum(own) / len(own))
-
-
-def test_every_question_needs_one() -> None:
-    with pytest.raises(PredictionsError, match=r"1 of 2 questions .* first q1"):
-        official_figures(answer_table([["mill"], []]), {"q0": "mill"}, {"q0": 0.5})
-
-
-def gold_file(folder: Path) -> str:
     questions: list[dict[str, Any]] = [
         {"id": "q0", "question": "what?", "answers": [{"text": "mill", "answer_start": 4}]},
         {"id": "q1", "question": "who?", "answers": [], "is_impossible": True},
         {"id": "q2", "question": "why?", "answers": [{"text": " ", "answer_start": 3}]},
     ]
     data = [{"title": "T", "paragraphs": [{"context": "the mill", "qas": questions}]}]
-    path = folder / "dev.json"
-    path.write_text(json.dumps({"version": "v2.0", "data": data}))
-    return str(path)
-
-
-def test_the_command_prints_what_the_official_script_prints(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    cli, gold = Cli(capsys), gold_file(tmp_path)
-    (tmp_path / "said.json").write_text(json.dumps({"q0": "mill", "q1": "mill", "q2": ""}))
-    (tmp_path / "odds.json").write_text(json.dumps({"q0": 0.2, "q1": 0.8, "q2": 0.4}))
-    predictions = ("--predictions", str(tmp_path / "said.json"))
-    odds = ("--na-prob-file", str(tmp_path / "odds.json"))
-    said = cli("evaluate", "squad-2.0", gold, *predictions, *odds)
-    assert said.code == 0, said.err
-    figures = dict(line.rsplit(maxsplit=1) for line in said.out.splitlines())
-    assert figures["exact"] == "66.667"
-    assert figures["HasAns_total"] == "2"  # that of white space alone too
-    assert figures["HasAns_exact"] == "100.000"
-    assert figures["NoAns_f1"] == "0.000"
-    assert figures["best_exact"] == "100.000"
-    assert figures["best_exact_thresh"] == "0.400000"
-    assert "3 of 11,873 dev rows" in said.out
-    said = cli("evaluate", "squad-2.0", gold, *predictions, *odds, "--na-prob-thresh", "0.5")
-    figures = dict(line.rsplit(maxsplit=1) for line in said.out.splitlines())
-    assert figures["exact"] == "100.000"
-    assert cli("evaluate", "squad-1.1", gold, *predictions, *odds).code == 1
-    assert cli("evaluate", "squad-2.0", gold, "--model", "nope", *odds).code == 2
+    gold, said = tmp_path / "dev.json", tmp_path / "said.json"
+    gold.write_text(json.dumps({"version": "v2.0", "data": data}))
+    said.write_text(json.dumps({"q0": "mill", "q1": "mill", "q2": ""}))
+    result = Cli(capsys)("evaluate", "squad-2.0", str(gold), "--predictions", str(said))
+    assert result.code == 0, result.err
+    figures = dict(line.rsplit(maxsplit=1) for line in result.out.splitlines())
+    assert figures["em"] == "66.7"
+    assert figures["has-answer-em"] == "100.0"  # that of white space alone too
+    assert figures["no-answer-f1"] == "0.0"
+    assert "3 of 11,873 dev rows" in result.out

@@ -2,8 +2,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from model.task_types import tagging
 from model.task_types.features import IGNORED
-from model.task_types.tagging import TokenClassification, plan_windows
+from model.task_types.tagging import plan_windows
 from model.task_types.task_type import Encoding
 from model.tasks.ner import NER_TASKS
 from model.tasks.task import Row
@@ -40,9 +41,7 @@ def table(*documents, tags=None):
 
 
 def features_of(examples, tokenizer, *, labels=LABELS, **config):
-    return TokenClassification().build_features(
-        examples, encoding(tokenizer, labels, config), is_training=True
-    )
+    return tagging.build_features(examples, encoding(tokenizer, labels, config), is_training=True)
 
 
 def encoding(tokenizer, labels, config):
@@ -50,12 +49,13 @@ def encoding(tokenizer, labels, config):
 
 
 def score(examples, said):
-    return TokenClassification().score(examples, said, task=TASK)
+    return tagging.score(examples, said, task=TASK)
 
 
 def decoded(examples, outputs, tokenizer, *, labels=LABELS, **config):
     reads = encoding(tokenizer, labels, config)
-    return TokenClassification().decode(examples, outputs, encoding=reads)
+    features = tagging.build_features(examples, reads, is_training=False)
+    return tagging.decode(examples, features, outputs, encoding=reads)
 
 
 def unit(features, number):

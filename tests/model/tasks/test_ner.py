@@ -8,7 +8,6 @@ from seqeval.metrics.sequence_labeling import get_entities
 from support.task_rows import faults, read, write
 
 from model.tasks.entities import Entity, EntityCounts, entities_of, iob2, is_tag
-from model.tasks.ner import NER_TASKS
 from schemas.arrow import TAG_EXAMPLES
 from schemas.errors import MissingInputError, TaskDataError
 
@@ -52,10 +51,10 @@ def test_conll_documents_sentences_and_old_tags(file):
         (["B-A", "I-A", "O", "B-A"], ["B-A", "I-A", "O", "B-A"], None),
         (["S-A", "B-A", "I-A", "E-A"], ["B-A", "B-A", "I-A", "I-A"], "from-bioes"),
         (["U-A", "B-A", "L-A", "O"], ["B-A", "B-A", "I-A", "O"], "from-bioes"),
-        (["I-A", "O", "O", "B-A"], ["B-A", "O", "O", "B-A"], "tags-mended"),
+        (["I-A", "O", "O", "B-A"], ["B-A", "O", "O", "B-A"], "from-iob1"),
         (["I-A", "B-A", "I-A", "O"], ["B-A", "B-A", "I-A", "O"], "from-iob1"),
         (["I-A", "I-B", "I-A", "O"], ["B-A", "B-B", "B-A", "O"], "from-iob1"),
-        (["B-A", "I-B", "O", "O"], ["B-A", "B-B", "O", "O"], "tags-mended"),
+        (["B-A", "I-B", "O", "O"], ["B-A", "B-B", "O", "O"], "from-iob1"),
     ],
 )
 def test_schemes_are_told_from_the_data(file, tags, expected, note):
@@ -67,7 +66,7 @@ def test_schemes_are_told_from_the_data(file, tags, expected, note):
 @pytest.mark.parametrize(
     ("task", "content", "documents", "bad"),
     [
-        ("wnut17", "a\tO\nb\tB-x\n\t\n \n\nc\tO\n", [["a", "b"], ["c"]], []),
+        ("tagging", "a\tO\nb\tB-x\n\t\n \n\nc\tO\n", [["a", "b"], ["c"]], []),
         (
             "conll-2003",
             b"a\tO\n\n\tO\n\n\xff\tO\nb\tO\n\nc\tO\n",
@@ -108,13 +107,11 @@ def test_a_bad_line_costs_its_sentence_and_nothing_else(file):
     assert rows[1].values["id"] == "document-3"
 
 
-def test_comments_are_for_the_general_task_alone(file):
+def test_comments_before_a_sentence_are_passed_over(file):
     url = file("# id 7 domain=en\na _ _ B-x\nb _ _ O\n\n# id 8 domain=en\nc _ _ O\n\nd _ _ O\n")
     rows, bad = read("tagging", "train", url)
     assert bad == []
     assert [row.values["words"] for row in rows] == [["a", "b"], ["c"], ["d"]]
-    _, bad = read("wnut17", "train", url)
-    assert [item.reason for item in bad] == ["unknown-tag", "unknown-tag"]
 
 
 def test_words_alone_are_a_test_set_and_no_training_data(file):
@@ -124,7 +121,7 @@ def test_words_alone_are_a_test_set_and_no_training_data(file):
     assert rows[0].values["tags"] is None
     assert rows[0].values["sentence_lengths"] == [2, 1]
     assert rows[0].notes == ()
-    with pytest.raises(TaskDataError, match="found one column"):
+    with pytest.raises(TaskDataError, match=r"line 3: .*got one column"):
         read("conll-2003", "dev", url)
 
 
@@ -136,42 +133,16 @@ def test_a_file_without_words_is_refused(file):
         read("conll-2003", "train", "/nowhere/train.txt")
 
 
-def test_one_file_is_split_the_same_way_in_any_order(file):
-    texts = [f"word{number} O\nx I-LOC\n\nbad\n" for number in range(200)]
-
-    def split_file(order):
-        url, found, faults = file("\n-DOCSTART- O\n\n".join(order)), {}, 0
-        for split in NER_TASKS["wikigold"].splits:
-            rows, bad = read("wikigold", split, url)
-            other = [row for row in bad if row.reason == "in-another-split"]
-            assert len(rows) + len(other) == len(order)
-            assert not any(row.is_fault for row in other)
-            faults += len(bad) - len(other)
-            found[split] = {row.values["words"][0] for row in rows}
-        assert faults == len(order)
-        return found
-
-    found = split_file(texts)
-    words = [word for own in found.values() for word in own]
-    assert sorted(words) == sorted(text.split()[0] for text in texts)
-    assert split_file(texts[::-1]) == found
-    assert [len(words) for words in found.values()] == pytest.approx([140, 30, 30], abs=20)
-
-
-def test_wikigold_is_read_and_split_as_published(real_data):
+def test_wikigold_is_read_as_published(real_data):
     # Its own page says 934 PER, 1014 LOC, 898 ORG, 712 MISC, and 39,152 tokens in 1,841 sentences
     # with 145 marks among either.
-    url = real_data / "ner" / "wikigold" / "data" / "wikigold.conll.txt"
-    counts, sizes = Counter(), {}
-    for split in NER_TASKS["wikigold"].splits:
-        rows, _ = read("wikigold", split, url)
-        sizes[split] = (len(rows), sum(len(row.values["words"]) for row in rows))
-        counts["sentences"] += sum(len(row.values["sentence_lengths"]) for row in rows)
-        counts.update(tag[2:] for row in rows for tag in row.values["tags"] if tag[0] == "B")
-        counts.update(note for row in rows for note in row.notes)
-    assert sizes == {"train": (108, 28_739), "dev": (18, 6_496), "test": (19, 3_772)}
-    types = {"PER": 934, "LOC": 1014, "ORG": 898, "MISC": 712}
-    assert counts == {"sentences": 1841 - 145, "from-iob1": 145, **types}
+    rows, bad = read("tagging", "train", real_data / "ner/wikigold/data/wikigold.conll.txt")
+    assert (len(rows), bad) == (145, [])
+    counts = Counter(tag[2:] for row in rows for tag in row.values["tags"] if tag[0] == "B")
+    assert counts == {"PER": 934, "LOC": 1014, "ORG": 898, "MISC": 712}
+    assert sum(len(row.values["sentence_lengths"]) for row in rows) == 1841 - 145
+    assert sum(len(row.values["words"]) for row in rows) == 39_152 - 145
+    assert Counter(note for row in rows for note in row.notes) == {"from-iob1": 145}
 
 
 @pytest.mark.parametrize(
@@ -183,12 +154,11 @@ def test_wikigold_is_read_and_split_as_published(real_data):
     ],
 )
 def test_wnut17_has_its_published_sizes(real_data, split, name, sentences, words, people):
-    rows, bad = read("wnut17", split, real_data / "ner" / "wnut17" / name)
+    rows, bad = read("tagging", split, real_data / "ner" / "wnut17" / name)
     assert bad == []
     assert len(rows) == sum(len(row.values["sentence_lengths"]) for row in rows) == sentences
     tags = [tag for row in rows for tag in row.values["tags"]]
     assert (len(tags), tags.count("B-person")) == (words, people)
-    assert name in NER_TASKS["wnut17"].splits[split]
 
 
 # Entities, counted like conlleval
@@ -245,7 +215,9 @@ def test_scores_of_any_tags_are_those_of_seqeval(seed):
     assert scores == pytest.approx(expected, abs=1e-12)
 
 
-def test_bilou_is_read_like_bioes():
+def test_bilou_is_read_like_bioes_and_bare_tags_have_one_type():
+    assert all(map(is_tag, "BIESLUO"))
+    assert entities_of(["B", "I", "O", "S"]) == [(0, 2, "ENTITY"), (3, 4, "ENTITY")]
     assert entities_of(["B-LOC", "L-LOC", "U-PER"]) == [(0, 2, "LOC"), (2, 3, "PER")]
 
 

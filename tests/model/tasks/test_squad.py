@@ -245,10 +245,10 @@ def test_files_may_be_compressed_and_lie_anywhere(tmp_path: Path) -> None:
         (b"<html>not here</html>", "no JSON"),
         (b'{"data": [', "no JSON"),
         (b'{"data": [], "data": [1]}', "'data' stands twice"),
-        (b'{"rows": []}', "found rows"),
+        (b'{"rows": []}', "got rows"),
         (b"[1]", "found a list"),
         (b'{"data": []}', "no question"),
-        (b'{"data": "\xff"}', "byte 10 is not UTF-8"),
+        (b'{"data": "\xff"}', "line 1: expected UTF-8, got 0xff"),
     ],
 )
 def test_a_file_that_is_another_is_refused(tmp_path: Path, content: bytes, expected: str) -> None:

@@ -5,11 +5,9 @@ import pyarrow as pa
 import pytest
 from support.task_rows import faults, read, write
 
-from model.tasks.swag import SWAG_TASKS
 from schemas.arrow import CHOICE_EXAMPLES
 from schemas.errors import TaskDataError
 
-CODAH = SWAG_TASKS["codah"]
 HEADER = [
     "", "video-id", "fold-ind", "startphrase", "sent1", "sent2", "gold-source",
     "ending0", "ending1", "ending2", "ending3", "label",
@@ -72,37 +70,8 @@ def test_bad_rows_are_told_with_place_and_reason(write_csv):
 
 
 def test_another_file_is_refused(write_csv):
-    with pytest.raises(TaskDataError, match=r"missing sent1.*_full\.csv"):
+    with pytest.raises(TaskDataError, match=r"missing sent2.*_full\.csv"):
         read("swag", "train", write_csv([["a", "b"]], header=["sent1", "distractor-0"]))
-
-
-def test_codah_is_cut_by_its_prompts(tmp_path):
-    numbers = [*range(100), *range(0, 100, 2)]  # some prompts come twice
-    lines = [f'o\tPrompt {n} says "\tone.\ttwo"\tthree.\tfour.\t{n % 4}\n' for n in numbers]
-    url = write(tmp_path / "full_data.tsv", "".join([*lines, "o\tshort\n", lines[0][:-2] + "9\n"]))
-    prompts, faults = {}, []
-    for split in CODAH.splits:
-        rows, bad = read("codah", split, url)
-        assert len(rows) + len(bad) == 152
-        faults += [item.reason for item in bad if item.is_fault]
-        assert {item.reason for item in bad if not item.is_fault} == {"in-another-split"}
-        prompts[split] = {row.values["context"] for row in rows}
-        for row in rows:
-            assert row.values["continuations"] == ["one.", 'two"', "three.", "four."]
-            assert row.values["label"] == int(row.values["context"].split()[1]) % 4
-    assert sum(map(len, prompts.values())) == len(set().union(*prompts.values())) == 100
-    assert len(prompts["train"]) > len(prompts["dev"]) > 0
-    assert prompts["test"]
-    assert sorted(faults) == ["too-few-columns", "unknown-label"]
-
-
-def test_splits_of_codah_have_their_documented_sizes(real_data):
-    url = str(real_data / "swag" / "codah-full_data.tsv")
-    rows = {split: read("codah", split, url)[0] for split in CODAH.splits}
-    sizes = {split: len(own) for split, own in rows.items()}
-    assert sizes == {"train": 1642, "dev": 573, "test": 561}
-    seen = [int(row.values["id"]) for own in rows.values() for row in own]
-    assert sorted(seen) == list(range(2776))
 
 
 @pytest.mark.parametrize(

@@ -169,28 +169,13 @@ def test_records_left_out_are_noted_with_the_first_of_them(tmp_path: Path) -> No
     assert "rows-dropped-lone-surrogate 1" in notes
 
 
-def test_paragraphs_that_look_like_one_text_are_noted(tmp_path: Path) -> None:
-    """40 notes give 280 documents."""
-    for number in range(40):
-        paragraphs = [f"{TEXT} {number} {part}." for part in range(7)]
-        (tmp_path / f"{number}.txt").write_text("\n\n".join(paragraphs))
-    source = TextSource(name="mine", paths=(f"{tmp_path}/*.txt",))
-    (note,) = build(tmp_path / "blank", source).notes
-    assert "40 .txt files make 280 documents of 12 words" in note
-    assert "document_delimiter: file" in note
-    made = build(tmp_path / "file", source.model_copy(update={"document_delimiter": "file"}))
-    assert (made.counters["documents-kept"], made.notes) == (40, ())
-    chosen = build(tmp_path / "line", source.model_copy(update={"document_delimiter": "line"}))
-    assert (chosen.counters["documents-kept"], chosen.notes) == (280, ())
-
-
 def test_one_endless_document_is_noted(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("".join(f"{TEXT} {n}.\n" for n in range(3000)))
     source = TextSource(name="mine", paths=(f"{tmp_path}/a.txt",))
     (note,) = build(tmp_path / "out", source).notes
-    assert "1 long files have no blank line" in note
+    assert "files-without-blank-line 1, the first of them a.txt. Each of these" in note
     short = source.model_copy(update={"max_document_bytes": 50_000})
     notes = build(tmp_path / "short", short).notes
-    assert any("documents were cut 3 times at 50,000 bytes" in note for note in notes)
+    assert any("rows-cut 3, the first of them a.txt, byte" in note for note in notes)
     chosen = source.model_copy(update={"document_delimiter": "file"})
     assert build(tmp_path / "file", chosen).notes == ()

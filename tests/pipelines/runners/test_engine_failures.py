@@ -24,7 +24,7 @@ from support.clusters import (
     flink_cluster,
     flink_run,
     gate,
-    job_servers,
+    job_server,
     last_run,
     spark_cluster,
 )
@@ -80,7 +80,7 @@ class _World(NamedTuple):
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_World]:
-    job_servers()
+    job_server("flink")
     folder = tmp_path_factory.mktemp("failures")
     with contextlib.ExitStack() as held:
         server = held.enter_context(S3Server())
@@ -261,11 +261,11 @@ def _executors_killed(cluster: Path) -> Iterator[set[str]]:
 
 
 def test_job_survives_a_killed_spark_executor_in_each_stage(tmp_path: Path) -> None:
-    servers = str(job_servers())
+    jar = job_server("spark")
     recipe = small_recipe(small_sample(tmp_path / "sample"))
     local = run_corpus(recipe, tmp_path / "local")
-    with spark_cluster(tmp_path / "spark", workers=2) as (master, home):
-        fields = {"master": master, "home": home, "job_server": servers}
+    with spark_cluster(tmp_path / "spark", workers=2) as master:
+        fields = {"master": master, "job_server": jar}
         config = ExecutionConfig.model_validate({"runner": "spark", "spark": fields})
         with _executors_killed(tmp_path / "spark") as killed:
             made = run_corpus(recipe, tmp_path / "run", execution=config)

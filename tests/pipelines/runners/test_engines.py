@@ -18,9 +18,8 @@ from support.clusters import (
     flink_cluster,
     flink_run,
     gate,
-    job_servers,
+    job_server,
     last_run,
-    package_folder,
     spark_cluster,
 )
 from support.corpus_builder import STAGES, digests, run_corpus, small_recipe_file
@@ -64,14 +63,14 @@ def local(folder: Path, recipe: Path) -> Digests:
 
 @pytest.fixture(scope="module")
 def flink(folder: Path) -> Iterator[Flink]:
-    job_servers()
+    job_server("flink")
     with flink_cluster(folder / "flink", task_managers=2) as started:
         yield started
 
 
 def _same(name: str, fields: dict[str, Any], local: Digests, *, to: Path, of: Path) -> None:
     """Run the four stages on an engine, one of the lengths, and compare."""
-    own = {"job_server": str(job_servers()), **fields}
+    own = {"job_server": job_server(name), **fields}
     how = ExecutionConfig.model_validate({"runner": name, name: own})
     whole = _loaded(of)
     one = dict([*whole.build_instances.items()][:1])
@@ -107,16 +106,14 @@ def test_flink_with_two_task_managers_and_three_steps_ready_at_once(
 
 @pytest.mark.failures
 def test_spark_in_one_process(recipe: Path, local: Digests, tmp_path: Path) -> None:
-    home = str(package_folder("pyspark", "pyspark"))
-    _same("spark", {"master": "local[2]", "home": home}, local, to=tmp_path / "run", of=recipe)
+    _same("spark", {"master": "local[2]"}, local, to=tmp_path / "run", of=recipe)
 
 
 @pytest.mark.engines
 def test_spark_with_two_workers(folder: Path, recipe: Path, local: Digests, tmp_path: Path) -> None:
-    job_servers()
-    with spark_cluster(folder / "spark", workers=2) as (master, home):
-        fields = {"master": master, "home": home}
-        _same("spark", fields, local, to=tmp_path / "run", of=recipe)
+    job_server("spark")
+    with spark_cluster(folder / "spark", workers=2) as master:
+        _same("spark", {"master": master}, local, to=tmp_path / "run", of=recipe)
 
 
 # A run from outside

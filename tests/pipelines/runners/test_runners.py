@@ -17,12 +17,12 @@ from pydantic import ValidationError
 from pipelines.runners import code, portable
 from pipelines.runners.code import CodeVersionCheck
 from pipelines.runners.job_context import ErrorFiles
-from pipelines.runners.job_server import find_jars, server_command
+from pipelines.runners.job_server import find_jar, server_command
 from pipelines.runners.portable import worker_program
 from pipelines.runners.registry import RUNNERS, get_runner
 from pipelines.stages import STAGES
 from schemas.errors import ConfigError, RunnerError
-from schemas.execution_configs import ExecutionConfig, FlinkConfig, SparkConfig
+from schemas.execution_configs import ExecutionConfig, FlinkConfig, JobServerConfig, SparkConfig
 
 GIVEN: dict[str, dict[str, Any]] = {
     "portable": {"portable": {"job_endpoint": "localhost:1"}},
@@ -225,52 +225,39 @@ def test_preflight_and_dry_run_report_all_that_is_missing(
 # Job servers
 
 
-@pytest.fixture
-def parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Folder of a job server in parts, next to a Spark and a Java; none of them runs."""
-    names = (
-        "parts/beam/core.jar",
-        "parts/spark/beam-runners-spark-3-2.70.0.jar",
-        "home/jars/spark-core_2.12.jar",
-        "home/bin/java",
-    )
-    for name in names:
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).touch(0o755)
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
-    return tmp_path / "parts"
+@pytest.mark.parametrize(("name", "config"), [("flink", FlinkConfig), ("spark", SparkConfig)])
+def test_job_server_is_one_jar_of_the_folder_that_the_environment_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, config: type[JobServerConfig]
+) -> None:
+    monkeypatch.setenv("BERTLOOM_JOB_SERVERS", str(tmp_path))
+    with pytest.raises(ConfigError, match=rf"beam-runners-{name}.*got none.*download"):
+        find_jar(config())
+    jars = [f"beam-runners-{name}-{version}-job-server-2.77.0.jar" for version in ("1", "2")]
+    (tmp_path / jars[0]).touch()
+    assert find_jar(config()) == str(tmp_path / jars[0])
+    (tmp_path / jars[1]).touch()
+    with pytest.raises(ConfigError, match=f"{jars[0]}, {jars[1]}"):
+        find_jar(config())
+    assert find_jar(config(job_server=str(tmp_path / jars[1]))) == str(tmp_path / jars[1])
 
 
-def test_spark_job_server_in_parts_needs_the_jars_of_spark(parts: Path) -> None:
-    fields = {"master": "spark://localhost:7077", "job_server": str(parts)}
-    config = SparkConfig(**fields, home=str(parts.parent / "home"))
-    jars = find_jars(config)
-    assert [Path(jar).name for jar in jars.engine_jars] == ["spark-core_2.12.jar"]
-    assert Path(jars.runner_jar).name == "beam-runners-spark-3-2.70.0.jar"
-    command, endpoint = server_command(config, jars, "/artifacts")
+def test_command_of_job_server_starts_its_jar_for_the_master(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    java, jar = tmp_path / "bin" / "java", tmp_path / "server.jar"
+    java.parent.mkdir()
+    java.touch(0o755)
+    jar.touch()
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    config = SparkConfig(master="spark://localhost:7077", job_server=str(jar))
+    command, endpoint = server_command(config, "/artifacts")
     options = dict(itertools.pairwise(command))
+    assert (command[0], options["-jar"]) == (str(java), str(jar))
     assert options["--spark-master-url"] == "spark://localhost:7077"
     assert options["--artifacts-dir"] == "/artifacts"
     assert options["--job-port"] == endpoint.removeprefix("localhost:")
-    assert options["-cp"].split(":") == [*jars.jars, *jars.engine_jars]
-    (java,) = [word for word in command if word.startswith("-Dspark.executor.extraJavaOptions=")]
-    assert {*java.partition("=")[2].split()} <= {*command}
-    with pytest.raises(ConfigError, match=r"nowhere/jars: no jars of Spark.*SPARK_HOME"):
-        find_jars(SparkConfig(**fields, home="/nowhere"))
-
-
-def test_job_server_is_one_jar_of_the_folder_that_the_environment_names(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("BERTLOOM_JOB_SERVERS", str(tmp_path))
-    with pytest.raises(ConfigError, match=r"no job server for flink among 0 jars"):
-        find_jars(FlinkConfig())
-    jar = tmp_path / "beam-runners-flink-1.19-job-server-2.77.0.jar"
-    jar.touch()
-    assert find_jars(FlinkConfig()).jars == (str(jar),)
-    (tmp_path / "beam-runners-flink-1.20-job-server-2.77.0.jar").touch()
-    with pytest.raises(ConfigError, match=r"2 job servers for flink: .*1\.19.*1\.20"):
-        find_jars(FlinkConfig())
+    (text,) = [word for word in command if word.startswith("-Dspark.executor.extraJavaOptions=")]
+    assert {*text.partition("=")[2].split()} <= {*command}
 
 
 # The workers' code

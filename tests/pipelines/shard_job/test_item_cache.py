@@ -96,7 +96,7 @@ class _Store:
             ]
             assert report.counters == Counters({"characters": len(piece.text), "nothing": 0})
             assert report.blobs == [Blob(2, piece.text.encode())]
-            assert report.details == [1]
+            assert report.statistics == [1]
             for entry in report.files:
                 assert fs.cat_file(f"{path}/{entry.stored_name}") == piece.text.encode()
         return reports, inner.done

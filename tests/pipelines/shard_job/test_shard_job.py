@@ -62,8 +62,10 @@ def _result(number: int, *, names: int = 0) -> WorkResult:
         sha256="ab" * 32,
     )
     counters = {f"things-dropped-for-reason-{n}@source": number + n for n in range(40)}
-    details = [{f"template-unknown:name of template {n}": n for n in range(names)}]
-    return WorkResult(number, [entry], Counters(counters), details=details, reused=number % 3 == 0)
+    statistics = {f"template-unknown:name of template {n}": n for n in range(names)}
+    return WorkResult(
+        number, [entry], Counters(counters), statistics=statistics, reused=number % 3 == 0
+    )
 
 
 class _Work:
@@ -133,7 +135,7 @@ def test_launching_process_holds_results_as_texts(tmp_path: Path) -> None:
     tracemalloc.start()
     try:
         results = ResultList(f"{tmp_path}/.results-1")
-        total = sum(len(result.details[0]) for result in results)
+        total = sum(len(result.statistics) for result in results)
         held, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -292,7 +294,7 @@ class _Listing(_Work):
     def process(self, item: _Item) -> WorkResult:
         super().process(item)
         names = sorted(path.name.partition("-")[0] for path in Path(self._output).iterdir())
-        return WorkResult(item.number, details=names)
+        return WorkResult(item.number, statistics=names)
 
 
 @pytest.mark.parametrize("error", [None, ConfigError("no")])
@@ -304,7 +306,7 @@ def test_each_item_is_processed_once_and_the_plan_is_hidden_and_deleted(
     with pytest.raises(ConfigError) if error else contextlib.nullcontext():
         job = _run(work, tmp_path, items=50, runner="elsewhere")
         assert [report.index for report in job.reports] == list(range(50))
-        assert [report.details for report in job.reports] == [[".plan"]] * 50
+        assert [report.statistics for report in job.reports] == [[".plan"]] * 50
     assert list(tmp_path.iterdir()) == []
 
 
@@ -333,7 +335,7 @@ def _write_shard(folder: str, rows: int, metadata: int) -> None:
 
 def _write_record(folder: str) -> None:
     cache = ItemCache(f"{folder}/pieces/stage/digest", f"{folder}/out")
-    record = cache.new_record(WorkResult(0, details=["x" * (1 << 16)]))
+    record = cache.new_record(WorkResult(0, statistics="x" * (1 << 16)))
     cache.write("a" * 64, record, [])
 
 

@@ -163,7 +163,7 @@ def test_encoding_is_decided_once_for_a_file(
         assert len(set(ids(documents))) == len(documents)
         (counter,) = (name for name in counters if name.startswith("files-decoded-as-"))
         assert counters[counter] == 1
-        assert counters.examples[counter][0].text == f"a.txt{suffix}"
+        assert counters.locations[counter] == f"a.txt{suffix}"
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_damaged_records_are_dropped_and_counted(tmp_path: Path) -> None:
         documents, counters = read(tmp_path / "a.txt", content)
         assert paragraphs(documents) == [[paragraph] for paragraph in good]
         assert counters["rows-dropped-undecodable"] == 1
-        assert counters.examples["rows-dropped-undecodable"][0].text.startswith("a.txt, byte")
+        assert counters.locations["rows-dropped-undecodable"].startswith("a.txt, byte")
 
 
 def test_text_in_no_known_encoding_is_dropped_and_counted(tmp_path: Path) -> None:
@@ -274,7 +274,7 @@ def test_half_a_character_costs_only_its_row(tmp_path: Path, field: str) -> None
     documents, counters = read(tmp_path / "a.jsonl", content, id_column="id", title_column="title")
     assert ids(documents) == ["0", "2"]
     assert counters["rows-dropped-lone-surrogate"] == 1
-    assert counters.examples["rows-dropped-lone-surrogate"][0].text.startswith("a.jsonl, byte 4")
+    assert counters.locations["rows-dropped-lone-surrogate"].startswith("a.jsonl, byte 4")
 
 
 @pytest.mark.parametrize("target_split_bytes", [1024, 1 << 20])
@@ -316,7 +316,7 @@ def test_parquet_string_that_is_not_utf_8_costs_only_its_row(tmp_path: Path, fie
     pq.write_table(pa.table(columns), tmp_path / "a.parquet")
     _, documents, counters = read_all(config_of(tmp_path, id_column="id"))
     assert ids(documents) == ["a", "c"]
-    assert counters.examples["rows-dropped-undecodable"][0].text == "a.parquet, row 1"
+    assert counters.locations["rows-dropped-undecodable"] == "a.parquet, row 1"
 
 
 def test_missing_columns_name_those_that_exist(tmp_path: Path) -> None:

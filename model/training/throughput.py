@@ -1,0 +1,252 @@
+"""Throughput of training: model FLOPs, peak FLOPs of devices, and utilization.
+
+Model FLOPs are those of the equations, regardless of the implementation: padding, recomputed
+activations and scores that a causal mask discards do not count. Utilization is that of PaLM
+(Chowdhery et al. 2022, appendix B).
+"""
+
+from __future__ import annotations
+
+import re
+import resource
+import sys
+from collections.abc import Iterable
+from typing import Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from model.data.batches import PretrainingBatch
+from model.training.curves import ThroughputRecord
+from model.training.distributed import ProcessGroup
+from schemas.model_configs import ModelConfig
+
+Precision = Literal["fp32", "bf16"]
+Format = Literal["bf16", "tf32", "fp32"]
+
+
+class Peak(NamedTuple):
+    """Peak throughput of a device in matrix products.
+
+    Attributes:
+        flops: FLOPs per second; a multiply-add is two.
+        device: Name of the device.
+        format: Number format of the factors.
+    """
+
+    flops: float
+    device: str
+    format: Format
+
+
+class _DataSheet(NamedTuple):
+    """TFLOP/s of dense matrix products with fp32 sums, from NVIDIA's data sheets."""
+
+    bf16: float
+    tf32: float
+    fp32: float
+
+
+# Keys match the full name from torch.cuda.get_device_name: MIG slices and laptop GPUs have other
+# peaks.
+_DATA_SHEETS: dict[str, _DataSheet] = {
+    r"NVIDIA B200": _DataSheet(2250.0, 1100.0, 75.0),
+    r"NVIDIA H200": _DataSheet(989.5, 494.5, 67.0),
+    r"NVIDIA H100 80GB HBM3": _DataSheet(989.5, 494.5, 67.0),
+    r"(NVIDIA )?A100-\w+-\d+GB|NVIDIA A100 80GB PCIe": _DataSheet(312.0, 156.0, 19.5),
+    r"NVIDIA L4": _DataSheet(121.0, 60.0, 30.3),
+    r"NVIDIA GeForce RTX 4090": _DataSheet(165.2, 82.6, 82.6),
+}
+
+_BACKWARD_FACTOR = 2  # each product has two gradients of its size: of inputs and of weights
+
+
+def peak_flops(device: torch.device | str, *, precision: Precision) -> Peak | None:
+    """Return the peak of a GPU with a known data sheet, or None for other devices.
+
+    Args:
+        device: Device to look up.
+        precision: Precision of training. `fp32` is tf32 where torch.backends.cuda.matmul's
+            fp32_precision permits it.
+    """
+    device = torch.device(device)
+    if device.type != "cuda":
+        return None
+    number_format = _number_format(precision)
+    return listed_peak(torch.cuda.get_device_name(device), number_format=number_format)
+
+
+def listed_peak(name: str, *, number_format: Format) -> Peak | None:
+    """Return the peak in the data sheet of a device, or None if it has none."""
+    for pattern, sheet in _DATA_SHEETS.items():
+        if re.fullmatch(pattern, name):
+            return Peak(getattr(sheet, number_format) * 1e12, name, number_format)
+    return None
+
+
+def _number_format(precision: Precision) -> Format:
+    if precision == "bf16":
+        return "bf16"
+    return "tf32" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "fp32"
+
+
+def forward_flops(
+    model: ModelConfig,
+    *,
+    vocab_size: int,
+    lengths: npt.NDArray[np.integer],
+    predictions: int,
+    pooled: int = 0,
+    causal: bool = False,
+) -> int:
+    """Return the FLOPs of the matrix products of one forward pass; a multiply-add is 2 FLOPs.
+
+    With hidden size H, feed-forward size F, vocabulary size V, instance length n, sum of lengths T:
+
+        each layer   2 * T * (4*H*H + 2*H*F)    query, key, value, output; feed-forward
+                     2 * 2*H * (sum of n*n)     scores and weighted sum; causal: n*(n+1)/2
+        MLM head     2 * predictions * (H*H + H*V)
+        pooler, NSP  2 * pooled * (H*H + 2*H)
+
+    Embeddings, norms, activations, softmax and dropout are not counted: about 1 % for BERT-Base.
+
+    Args:
+        model: Shape of the encoder.
+        vocab_size: V.
+        lengths: Number of tokens of each instance without padding, shape (B,).
+        predictions: Number of tokens that the MLM head predicts (P).
+        pooled: Number of instances that the pooler and NSP head read. 0 without NSP.
+        causal: Tokens attend only to themselves and earlier tokens.
+    """
+    n = lengths.astype(np.int64)
+    hidden, feed_forward = model.hidden_size, model.feed_forward_size
+    tokens = int(n.sum())
+    attended = int((n * (n + 1) // 2).sum() if causal else (n * n).sum())
+    layer = tokens * (4 * hidden * hidden + 2 * hidden * feed_forward) + attended * 2 * hidden
+    mlm_head = predictions * hidden * (hidden + vocab_size)
+    nsp_head = pooled * hidden * (hidden + 2)
+    return 2 * (model.num_hidden_layers * layer + mlm_head + nsp_head)
+
+
+def batch_flops(
+    model: ModelConfig,
+    *,
+    vocab_size: int,
+    batches: Iterable[PretrainingBatch],
+    next_sentence: bool = True,
+    causal: bool = False,
+) -> int:
+    """Return the FLOPs of a forward and backward pass over micro-batches.
+
+    Only shapes are read, so nothing waits for the device.
+
+    Args:
+        model: Shape of the encoder.
+        vocab_size: Size of the vocabulary.
+        batches: Micro-batches of one process.
+        next_sentence: The objective has NSP.
+        causal: Tokens attend only to themselves and earlier tokens.
+    """
+    forward = sum(
+        forward_flops(
+            model,
+            vocab_size=vocab_size,
+            lengths=batch.tokens.lengths,
+            predictions=len(batch.masked_positions),
+            pooled=len(batch.tokens.lengths) if next_sentence else 0,
+            causal=causal,
+        )
+        for batch in batches
+    )
+    return forward * (1 + _BACKWARD_FACTOR)
+
+
+def model_flops_utilization(
+    flops: float, *, seconds: float, processes: int, peak: Peak | None
+) -> float | None:
+    """Return the fraction of the peak that model FLOPs use, 0 to 1; None without a peak.
+
+    Args:
+        flops: Model FLOPs of all processes.
+        seconds: Duration.
+        processes: Number of processes, each with one device.
+        peak: Peak of one device.
+    """
+    return None if peak is None else flops / (seconds * processes * peak.flops)
+
+
+class Work(NamedTuple):
+    """Work of all processes.
+
+    Attributes:
+        tokens: Tokens without padding.
+        padded_tokens: Tokens with padding.
+        flops: Model FLOPs.
+    """
+
+    tokens: int = 0
+    padded_tokens: float = 0
+    flops: float = 0
+
+
+class ThroughputMeter:
+    """Measures throughput between lines of the log.
+
+    Args:
+        group: Processes of the run, each with one device.
+        peak: Peak of one device.
+        seconds: Training time of earlier starts of the run.
+    """
+
+    def __init__(self, group: ProcessGroup, *, peak: Peak | None, seconds: float = 0.0) -> None:
+        self._group, self._peak = group, peak
+        self._start_seconds = seconds
+        self._reset()
+
+    def _reset(self) -> None:
+        self._work, self._waited = Work(), 0.0
+
+    def add(self, work: Work, *, waited: float) -> None:
+        """Count a step, and the seconds that this process waited for its batch."""
+        total = self._work
+        self._work = Work(
+            total.tokens + work.tokens,
+            padded_tokens=total.padded_tokens + work.padded_tokens,
+            flops=total.flops + work.flops,
+        )
+        self._waited += waited
+
+    def record(self, step: int, *, seconds: float) -> ThroughputRecord:
+        """Return the throughput since the last record.
+
+        Args:
+            step: Number of steps.
+            seconds: Training time over all starts of the run.
+        """
+        duration = max(seconds - self._start_seconds, 1e-9)
+        record = ThroughputRecord(
+            step=step,
+            seconds=seconds,
+            tokens_per_second=self._work.tokens / duration,
+            padded_tokens_per_second=self._work.padded_tokens / duration,
+            peak_memory_bytes=peak_memory(self._group.device),
+            loader_wait_share=min(1.0, self._waited / duration),
+            model_flops_utilization=model_flops_utilization(
+                self._work.flops,
+                seconds=duration,
+                processes=self._group.world_size,
+                peak=self._peak,
+            ),
+        )
+        self._start_seconds = seconds
+        self._reset()
+        return record
+
+
+def peak_memory(device: torch.device) -> int:
+    """Return the peak memory of this process in bytes: tensors on a GPU, otherwise resident."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    unit = 1 if sys.platform == "darwin" else 1024  # getrusage(2): bytes on macOS, kB on Linux
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -1,0 +1,132 @@
+"""Worker process of `model.training.workers`.
+
+`python -m model.training.worker_process FD SECONDS` executes calls that it receives from a
+connection. It ends with the launcher, after an error, or when it is idle for some seconds.
+`run_job_file` is the program of a rank of a job.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import json
+import logging
+import os
+import sys
+import typing
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from model.training.stopping import StopRequest
+from model.training.workers import FAILURE_FILE, LAUNCHER_VARIABLE
+from schemas.error_serialization import serialize_error
+from schemas.errors import BertloomError
+from schemas.redaction import RedactingFormatter
+
+_LOGGER = logging.getLogger("model.training.worker_process")  # __name__ is __main__ in a worker
+_PACKAGE = "model."
+
+
+def main(descriptor: int, idle_seconds: float) -> None:
+    """Execute calls until the launcher ends, a call fails, or the worker is idle."""
+    connection = Connection(descriptor)
+    os.dup2(2, 1)  # what libraries print
+    _set_up_logging()
+    launcher = int(os.environ.get(LAUNCHER_VARIABLE, os.getppid()))
+    with contextlib.suppress(EOFError, ConnectionError):  # the launcher has ended
+        while connection.poll(idle_seconds):
+            function, argument, folder = connection.recv()
+            try:
+                with StopRequest(launcher=launcher) as stop:
+                    os.chdir(folder)
+                    result = _call(function, argument, stop=stop)
+            except Exception as error:
+                if not isinstance(error, BertloomError):
+                    _LOGGER.exception("Unexpected error in the worker process")
+                # The state of this process, above all on a GPU, is unknown: do not reuse it.
+                connection.send({"error": serialize_error(error)})
+                return
+            connection.send({"result": result})
+
+
+def run_job_file(function: str, file: str) -> int:
+    """Call a function with the argument in a file, as one rank of a job.
+
+    Returns:
+        Exit code 0, or 1 for an error, which is written for the launcher.
+    """
+    job_file = Path(file)
+    text = job_file.read_text(encoding="utf-8")
+    _set_up_logging()
+    launcher = os.environ.get(LAUNCHER_VARIABLE)
+    try:
+        with StopRequest(launcher=int(launcher) if launcher else None) as stop:
+            _call(function, text, stop=stop)
+    except BaseException as error:
+        write_failure(job_file.parent, error)
+        if isinstance(error, BertloomError):
+            return 1
+        raise
+    return 0
+
+
+def write_failure(folder: Path, error: BaseException) -> None:
+    """Write an error for the launcher. The first error of several ranks is kept."""
+    facts = serialize_error(error)
+    temporary = folder / f".{FAILURE_FILE}.{os.getpid()}"
+    try:
+        temporary.write_text(json.dumps(facts), encoding="utf-8")
+        with contextlib.suppress(FileExistsError):
+            os.link(temporary, folder / FAILURE_FILE)
+    except OSError as problem:  # for example a full disk, which may be the error itself
+        _LOGGER.error("%s: %s", facts["class"], facts["message"])
+        _LOGGER.error("%s: cannot write the error above: %s", folder, problem)
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def _set_up_logging() -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(RedactingFormatter("%(levelname)s %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+    logging.getLogger("model").setLevel(logging.INFO)
+
+
+def _call(name: str, argument: str, *, stop: StopRequest) -> dict[str, Any]:
+    """Call a function with its argument as JSON, and return its result."""
+    function = _load_function(name)
+    _reset_threads()
+    argument_type: type[BaseModel] = next(iter(typing.get_type_hints(function).values()))
+    result: dict[str, Any] = function(argument_type.model_validate_json(argument), stop=stop)
+    return result
+
+
+def _load_function(name: str) -> Callable[..., Any]:
+    module, _, attribute = name.partition(":")
+    if not module.startswith(_PACKAGE):
+        raise ValueError(f"{name}: expected a function of the package model")
+    function: Callable[..., Any] = getattr(importlib.import_module(module), attribute)
+    return function
+
+
+@functools.cache
+def _default_threads() -> int:
+    import torch  # lazy: the function has loaded it
+
+    return torch.get_num_threads()
+
+
+def _reset_threads() -> None:
+    """Reset torch's number of threads, which the previous call may have changed."""
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(_default_threads())
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), float(sys.argv[2]))

@@ -1,0 +1,484 @@
+"""Calls of functions in other processes, for training, fine-tuning and evaluation.
+
+* A worker executes calls of a function of `model` with a pydantic model as its argument. It is
+  reused, because loading torch takes as long as a short trial. Concurrent calls have a worker each.
+* A job with one or several ranks, on one machine or several (`model.training.machines`), reads its
+  argument from a file. It writes an error to another file.
+
+`model.training.worker_process` is the other side of both. Signals and torch's settings stay in the
+worker process, and a crash does not end the run. A worker ends with its launcher.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import contextvars
+import hashlib
+import json
+import multiprocessing
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from pipelines.io.file_systems import file_system, protocols_of
+from pipelines.io.user_cache import cache_folder
+from pipelines.terminal import copy_lines
+from schemas.error_serialization import deserialize_error
+from schemas.errors import ConfigError, RunnerError, TrainingError
+
+LAUNCHER_VARIABLE = "BERTLOOM_LAUNCHER"
+"""Environment variable: id of the process that started the training."""
+
+WORKER_VARIABLE = "BERTLOOM_WORKER"
+"""Environment variable: number of the worker process, from 0."""
+
+IDLE_SECONDS = 120.0
+"""Time after which an idle worker ends."""
+
+JOB_FILE, FAILURE_FILE = "job.json", "failure.json"
+
+STOP_SECONDS = 300.0
+"""Time to write a checkpoint, after which a process that was asked to stop is killed."""
+
+_END_SECONDS = 10.0
+_POLL_SECONDS = 0.2
+_REUSE_FRACTION = 0.8
+"""Share of `IDLE_SECONDS` in which a worker is reused: no call meets one that is just ending."""
+
+_TORCHRUN_VARIABLES = frozenset(
+    f"{scope}{name}"
+    for scope in ("", "LOCAL_", "GROUP_", "ROLE_")
+    for name in ("RANK", "WORLD_SIZE")
+) | {"ROLE_NAME", "MASTER_ADDR", "MASTER_PORT"}
+"""Environment variables that torchrun sets for the processes it starts."""
+
+_SETTINGS: tuple[tuple[dict[str, str], tuple[str, ...]], ...] = (
+    # Each step allocates the same large buffers. By default glibc returns them to the system, and
+    # the kernel clears their pages in each step.
+    (
+        {
+            "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1:glibc.malloc.mmap_max=0:"
+            "glibc.malloc.trim_threshold=17179869184:glibc.malloc.top_pad=268435456"
+        },
+        (),
+    ),
+    # By default waiting threads of OpenMP (GNU's, LLVM's) spin for longer than a time slice of the
+    # scheduler. On a busy machine they occupy the core that the last thread needs.
+    ({"GOMP_SPINCOUNT": "2000", "KMP_BLOCKTIME": "0"}, ("OMP_WAIT_POLICY",)),
+    # Packed batches have a new length in each step: let CUDA's allocator extend its blocks.
+    ({"PYTORCH_ALLOC_CONF": "expandable_segments:True"}, ("PYTORCH_CUDA_ALLOC_CONF",)),
+)
+"""Environment variables of libraries, and other names under which users set the same."""
+
+
+def library_settings(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the variables to set before torch is loaded. Settings of the user are kept."""
+    return {
+        name: value
+        for values, other_names in _SETTINGS
+        if environ.keys().isdisjoint((*values, *other_names))
+        for name, value in values.items()
+    }
+
+
+def child_environment() -> dict[str, str]:
+    """Return the environment variables of a worker process."""
+    # Import this code, not a folder named `model` in the working directory.
+    root = str(Path(__file__).parents[2])
+    paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
+    # They describe the job of a torchrun that started this process.
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in _TORCHRUN_VARIABLES and not name.startswith("TORCHELASTIC_")
+    }
+    return {
+        **inherited,
+        **library_settings(),
+        "PYTHONPATH": os.pathsep.join(paths),
+        "PYTHONSAFEPATH": "1",
+        LAUNCHER_VARIABLE: str(os.getpid()),
+    }
+
+
+def local_folder(work: str) -> Path:
+    """Return a local folder for a work folder: itself if it is local."""
+    fs, path = file_system(work)
+    if "file" in protocols_of(fs):
+        return Path(path)
+    digest = hashlib.sha256(work.encode()).hexdigest()[:16]
+    return cache_folder() / "work" / digest
+
+
+class Worker:
+    """Worker process, started by the first call. It executes one call at a time."""
+
+    def __init__(self, number: int = 0) -> None:
+        self._number = number
+        self._process: subprocess.Popen[bytes] | None = None
+        self._connection: Connection | None = None
+        self._idle_since = 0.0
+
+    def call(self, function: str, argument: BaseModel) -> dict[str, Any]:
+        """Call a function in the process and return its result.
+
+        A stop (`stop_running_calls`) or an exception such as KeyboardInterrupt terminates the
+        process: a training writes a checkpoint first.
+
+        Args:
+            function: Function such as `model.finetuning.prediction:run_evaluation`. It takes a
+                pydantic model and `stop`, a `StopRequest`; it returns JSON values.
+            argument: Argument. Messages have its `name`.
+
+        Raises:
+            BertloomError, OSError: Errors of the function.
+            ConfigError: The argument refers to data in the memory of this process.
+            TrainingError: The call was stopped.
+            RunnerError: Another error, or the process was killed. The next call starts a new one.
+        """
+        name = str(getattr(argument, "name", function))
+        text = argument.model_dump_json()
+        _check_not_in_memory(text, name=name)
+        stopped = threading.Event()
+        with stoppable(stopped.set):
+            process, connection = self._ready()
+            try:
+                with contextlib.suppress(BrokenPipeError):  # the process ended
+                    connection.send((function, text, str(Path.cwd())))
+                response = self._receive(process, connection, stopped=stopped)
+            except BaseException as error:
+                process.terminate()
+                if connection.poll(STOP_SECONDS):
+                    _note_response(error, connection, name=name)
+                self.end()
+                raise
+        if response is None:
+            code = self._close()
+            if stopped.is_set() and code in (0, -signal.SIGTERM):
+                raise TrainingError(f"{name}: stopped (SIGTERM)")
+            raise _exit_error(name, code)
+        if "error" in response or stopped.is_set():
+            self.end()
+        if "error" in response:
+            raise deserialize_error(response["error"], name=name)
+        self._idle_since = time.monotonic()
+        result: dict[str, Any] = response["result"]
+        return result
+
+    def end(self) -> None:
+        """Terminate the process and wait for its end. The next call starts another one."""
+        if self._process is not None:
+            self._process.terminate()
+            self._close(seconds=STOP_SECONDS)
+
+    @property
+    def pid(self) -> int | None:
+        """Id of the process, None without one."""
+        return None if self._process is None else self._process.pid
+
+    def _ready(self) -> tuple[subprocess.Popen[bytes], Connection]:
+        """Return the process and the connection to it; start it if necessary."""
+        is_fresh = time.monotonic() - self._idle_since < _REUSE_FRACTION * IDLE_SECONDS
+        if self._process is not None and (self._process.poll() is not None or not is_fresh):
+            self.end()
+        if self._process is None or self._connection is None:
+            self._connection, theirs = multiprocessing.Pipe()
+            with theirs:
+                self._process = start_module(
+                    ["model.training.worker_process", str(theirs.fileno()), str(IDLE_SECONDS)],
+                    pass_fds=[theirs.fileno()],
+                    added={WORKER_VARIABLE: str(self._number)},
+                )
+        return self._process, self._connection
+
+    def _receive(
+        self,
+        process: subprocess.Popen[bytes],
+        connection: Connection,
+        *,
+        stopped: threading.Event,
+    ) -> dict[str, Any] | None:
+        """Return the response of the process; None if it ended without one."""
+        while not connection.poll(_POLL_SECONDS):
+            if stopped.is_set():
+                process.terminate()
+                if not connection.poll(STOP_SECONDS):
+                    process.kill()
+        try:
+            response: dict[str, Any] = connection.recv()
+        except (EOFError, ConnectionResetError):
+            return None
+        return response
+
+    def _close(self, *, seconds: float = _END_SECONDS) -> int:
+        """Wait for the end of the process, close the connection, and return the exit code."""
+        process, connection = self._process, self._connection
+        self._process = self._connection = None
+        if process is None or connection is None:
+            return 0
+        code = end_process(process, seconds=seconds)
+        connection.close()
+        return code
+
+
+class WorkerPool:
+    """Workers for concurrent calls, one for each."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._idle: list[Worker] = []
+        self.workers: list[Worker] = []
+        """All workers, busy or idle."""
+
+    def call(self, function: str, argument: BaseModel) -> dict[str, Any]:
+        """See `Worker.call`; uses an idle worker or starts one."""
+        with self._lock:
+            if self._idle:
+                worker = self._idle.pop()
+            else:
+                worker = Worker(len(self.workers))
+                self.workers.append(worker)
+        try:
+            return worker.call(function, argument)
+        finally:
+            with self._lock:
+                self._idle.append(worker)
+
+    def end(self) -> None:
+        """End all processes. The next call starts another one."""
+        for worker in tuple(self.workers):
+            worker.end()
+
+
+_SHARED = WorkerPool()
+_RUNNING: set[Callable[[], None]] = set()
+"""Functions that request a stop of the running calls and jobs."""
+
+_GROUP: contextvars.ContextVar[set[Callable[[], None]]] = contextvars.ContextVar("_GROUP")
+atexit.register(lambda: _SHARED.end())
+
+
+def _reset_in_child() -> None:
+    # The workers of a forked child belong to its parent.
+    global _SHARED
+    _SHARED = WorkerPool()
+    _RUNNING.clear()
+
+
+os.register_at_fork(after_in_child=_reset_in_child)
+
+
+def call_in_worker(function: str, argument: BaseModel) -> dict[str, Any]:
+    """See `Worker.call`; uses the workers of this process."""
+    return _SHARED.call(function, argument)
+
+
+def run_job(module: str, job: BaseModel, *, name: str, folder: Path) -> None:
+    """Run a module on a job in other processes and wait for their end.
+
+    Args:
+        module: Program that gets the job file; see `model.training.worker_process.run_job_file`.
+        job: Job; written to the folder.
+        name: Name of the job in messages.
+        folder: Local folder for the job file and the error file.
+
+    Raises:
+        BertloomError, OSError: Errors of the module.
+        ConfigError: The job refers to data in the memory of this process.
+        RunnerError: Another error, or a process was killed.
+    """
+    run_written_job(module, write_job(job, name=name, folder=folder), name=name)
+
+
+def write_job(job: BaseModel, *, name: str, folder: Path) -> Path:
+    """Write a job to its folder and return the path of the file.
+
+    Raises:
+        ConfigError: The job refers to data in the memory of this process.
+    """
+    text = job.model_dump_json(indent=2)
+    _check_not_in_memory(text, name=name)
+    folder.mkdir(parents=True, exist_ok=True)
+    job_file = folder / JOB_FILE
+    job_file.touch(mode=0o600)  # URLs in it may hold credentials
+    job_file.write_text(text, encoding="utf-8")
+    return job_file
+
+
+def run_written_job(
+    module: str,
+    job_file: Path,
+    *,
+    name: str,
+    options: Sequence[str] = (),
+    should_stop: Callable[[], bool] | None = None,
+) -> None:
+    """Run a module on a job that is written, and wait for the end; see `run_job`.
+
+    Args:
+        module: Program that gets the job file and the options.
+        job_file: File of the job.
+        name: Name of the job in messages.
+        options: Further arguments of the module.
+        should_stop: Called about once per second; True requests a stop. None: never.
+    """
+    failure = job_file.with_name(FAILURE_FILE)
+    failure.unlink(missing_ok=True)
+    with start_module([module, str(job_file), *options]) as process, stoppable(process.terminate):
+        try:
+            code = _wait_while(process, should_stop)
+        except BaseException as error:
+            process.terminate()
+            end_process(process, seconds=STOP_SECONDS)
+            if failure.exists():
+                _note_stop(error, json.loads(failure.read_text(encoding="utf-8")), name=name)
+            raise
+    if code:
+        if failure.exists():
+            raise deserialize_error(json.loads(failure.read_text(encoding="utf-8")), name=name)
+        raise _exit_error(name, code)
+
+
+def _wait_while(process: subprocess.Popen[bytes], should_stop: Callable[[], bool] | None) -> int:
+    """Wait for the end of a process, and terminate it once if `should_stop` returns True."""
+    while should_stop is not None:
+        try:
+            return process.wait(_POLL_SECONDS)
+        except subprocess.TimeoutExpired:
+            if should_stop():
+                process.terminate()
+                return end_process(process, seconds=STOP_SECONDS)
+    return process.wait()
+
+
+def torchrun(
+    command: Sequence[str], *, num_processes: int, rendezvous: Sequence[str] = ()
+) -> tuple[list[str], dict[str, str]]:
+    """Return the module and arguments that run a module in several processes, and variables.
+
+    Args:
+        command: Module and its arguments.
+        num_processes: Number of processes on this machine.
+        rendezvous: Options of torchrun for several machines. Empty: this machine alone.
+    """
+    nproc = f"--nproc-per-node={num_processes}"
+    # By default torchrun kills after 30 s, maybe while a large checkpoint is written, and sets
+    # one thread per process. It has to kill its processes before it is killed itself.
+    threads = max(1, (os.cpu_count() or 1) // num_processes)
+    return ["torch.distributed.run", *(rendezvous or ["--standalone"]), nproc, "-m", *command], {
+        "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(int(STOP_SECONDS - _END_SECONDS)),
+        "OMP_NUM_THREADS": str(threads),
+    }
+
+
+def stop_running_calls() -> None:
+    """Request a stop of all calls and jobs of this process, without waiting for it.
+
+    A training writes a checkpoint first, and the call raises a TrainingError.
+    """
+    for stop in tuple(_RUNNING):
+        stop()
+
+
+@contextlib.contextmanager
+def call_group() -> Iterator[Callable[[], None]]:
+    """Yield a function that requests a stop of the calls and jobs of this thread in the block."""
+    group: set[Callable[[], None]] = set()
+
+    def stop_all() -> None:
+        for stop in tuple(group):
+            stop()
+
+    token = _GROUP.set(group)
+    try:
+        yield stop_all
+    finally:
+        _GROUP.reset(token)
+
+
+@contextlib.contextmanager
+def stoppable(stop: Callable[[], None]) -> Iterator[None]:
+    """Register a call for `stop_running_calls`, and for the `call_group` of this thread."""
+    groups = [_RUNNING, _GROUP.get(_RUNNING)]
+    for group in groups:
+        group.add(stop)
+    try:
+        yield
+    finally:
+        for group in groups:
+            group.discard(stop)
+
+
+def end_workers() -> None:
+    """End the workers of this process and release their memory."""
+    _SHARED.end()
+
+
+def start_module(
+    module: list[str], *, pass_fds: Sequence[int] = (), added: Mapping[str, str] = {}
+) -> subprocess.Popen[bytes]:
+    """Run a module. `added` are environment variables, unless the user has set them."""
+    lines, stderr = os.pipe() if sys.stderr.isatty() else (None, None)
+    # In a new session Ctrl-C reaches only this process, which sends one signal. After a second
+    # signal torchrun would exit before its workers have written their errors.
+    process = subprocess.Popen(  # noqa: S603 - module of this package, no shell
+        [sys.executable, "-m", *module],
+        env={**added, **child_environment()},
+        stdin=subprocess.DEVNULL,
+        stderr=stderr,
+        pass_fds=pass_fds,
+        start_new_session=True,
+    )
+    if lines is not None and stderr is not None:
+        os.close(stderr)
+        copy_lines(os.fdopen(lines, "rb"))
+    return process
+
+
+def end_process(process: subprocess.Popen[bytes], *, seconds: float) -> int:
+    """Wait for the end of a process, kill it after some time, and return the exit code."""
+    try:
+        return process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.wait()
+
+
+def _note_response(error: BaseException, connection: Connection, *, name: str) -> None:
+    """Add to an error how the stopped call of a worker ended."""
+    with contextlib.suppress(EOFError, ConnectionResetError):
+        response = connection.recv()
+        if "error" in response:
+            _note_stop(error, response["error"], name=name)
+
+
+def _note_stop(error: BaseException, facts: dict[str, Any], *, name: str) -> None:
+    error.add_note(str(deserialize_error(facts, name=name)))
+
+
+def _exit_error(name: str, code: int) -> RunnerError:
+    how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+    return RunnerError(
+        f"{name}: worker process {how} without an error (SIGKILL usually means out of memory: "
+        "lower per_device_max_tokens). Rerun to resume from the last checkpoint."
+    )
+
+
+def _check_not_in_memory(text: str, *, name: str) -> None:
+    """Raise ConfigError for a `memory://` URL in JSON: other processes cannot read it."""
+    if url := re.search(r'"(memory:[^"]*)"', text):
+        raise ConfigError(
+            f"{name}: {url[1]} is in the memory of this process, and training runs in other "
+            "processes. Use a store in a folder or on s3:// or gs://."
+        )
