@@ -35,7 +35,6 @@ from pipelines.instances import job as instances_job
 from pipelines.instances import plan as instance_plan
 from pipelines.instances.build_shard import BuildInstanceShard
 from pipelines.io.stage_inputs import InputFile
-from pipelines.shard_job.work import SharedInput
 from pipelines.sources import SOURCES
 from pipelines.tokens import job as tokens_job
 from pipelines.tokens.build_shard import BuildTokenShard
@@ -127,7 +126,7 @@ def run_bare(dump: str, folder: Path, *, vocab: str, split_mb: float) -> dict[st
 
     started = time.perf_counter()
     pair = BuildInstanceShard(
-        config=instances, tokens=SharedInput(tokens), vocab=_vocabulary(vocab),
+        config=instances, tokens=tokens, vocab=_vocabulary(vocab),
         vocab_size=_lines(vocab), output=str(folder / "instances"),
     )  # fmt: skip
     pair.setup()

@@ -34,7 +34,7 @@ from pipelines.documents.plan import plan as plan_documents
 from pipelines.instances.build_shard import BuildInstanceShard
 from pipelines.instances.plan import plan as plan_instances
 from pipelines.io.stage_inputs import input_file
-from pipelines.shard_job.work import ShardFn, SharedInput
+from pipelines.shard_job.work import ShardFn
 from pipelines.tokens.build_shard import BuildTokenShard
 from pipelines.vocabulary import job as vocabulary_job
 from pipelines.wordpiece.vocab_files import VOCAB_FILE
@@ -120,7 +120,7 @@ def measure(source: WikipediaSource | BooksSource, *, folder: Path, passes: int)
     tokens = entered("build-tokens", files)
     how = InstancesConfig(max_seq_length=128, dupe_factor=passes, held_out_fraction=0.0)
     rates["build-instances"], _ = _measured(
-        BuildInstanceShard(how, SharedInput(tokens), vocab, size, places["build-instances"]),
+        BuildInstanceShard(how, tokens, vocab, size, places["build-instances"]),
         plan_instances(how, tokens),
         lambda piece: tokens.files[piece.shard].size,
     )

@@ -25,10 +25,10 @@ from pipelines.io.shards import ShardWriter, open_shard
 from pipelines.io.stage_inputs import InputFile
 from pipelines.lengths import LengthHistogram, LengthsRecord, PairCounts
 from pipelines.shard_job.item_cache import CacheableShardFn
-from pipelines.shard_job.work import SharedInput, WorkResult
+from pipelines.shard_job.work import WorkResult
 from schemas.arrow import instances_schema, tokens_schema
 from schemas.corpus_configs import InstancesConfig
-from schemas.manifest import FileEntry
+from schemas.manifest import FileEntry, StageInput
 
 FETCHED_BYTES = 1 << 30
 """Maximum bytes of remote shards that a worker caches, in addition to the shard in use."""
@@ -211,16 +211,15 @@ class BuildInstanceShard(CacheableShardFn):
     """Builds the instances of one pass over one token shard, or of its held-out documents."""
 
     config: InstancesConfig
-    tokens: SharedInput
+    tokens: StageInput
     vocab: InputFile
     vocab_size: int
     output: str
 
     def setup(self) -> None:
-        tokens = self.tokens.get()
         self._vocabulary = read_vocabulary_ids(self.vocab)
         self._shards = TokenShards(
-            [InputFile.of(tokens, entry) for entry in tokens.files],
+            [InputFile.of(self.tokens, entry) for entry in self.tokens.files],
             vocab_size=self.vocab_size,
             share=self.config.held_out_fraction,
         )
@@ -228,7 +227,7 @@ class BuildInstanceShard(CacheableShardFn):
         self._held_out: tuple[int, dict[int, TokenDocuments]] = (-1, {})
 
     def identity(self, item: InstanceItem) -> Any:
-        files = self.tokens.get().files
+        files = self.tokens.files
         return {
             "part": item.part,
             "dupe_index": item.pass_number,
@@ -276,7 +275,7 @@ class BuildInstanceShard(CacheableShardFn):
 
     def _held_out_pool(self, shard: int) -> dict[int, TokenDocuments]:
         if self._held_out[0] != shard:
-            ranking = ShardRanking.of(self.tokens.get().files, seed=self.config.seed)
+            ranking = ShardRanking.of(self.tokens.files, seed=self.config.seed)
             pool = held_out_pool(self._shards, shard, ranking=ranking, config=self.config)
             self._held_out = (shard, pool)
         return self._held_out[1]
@@ -286,7 +285,7 @@ class BuildInstanceShard(CacheableShardFn):
         return list(self._held_out_pool(item.shard) if item.part == HELD_OUT else item.pool)
 
     def _path(self, item: InstanceItem) -> str:
-        stem = self.tokens.get().files[item.shard].path.removesuffix(".arrow")
+        stem = self.tokens.files[item.shard].path.removesuffix(".arrow")
         if item.part == HELD_OUT:
             return f"{HELD_OUT_PREFIX}{stem.removeprefix('part-')}.arrow"
         return f"{stem}-pass-{item.pass_number:02d}.arrow"

@@ -22,7 +22,7 @@ from pipelines.instances.plan import colocation_key, plan
 from pipelines.io.stage_inputs import input_file
 from pipelines.lengths import LengthsRecord
 from pipelines.shard_job.job import run_shard_job
-from pipelines.shard_job.work import SharedInput, sum_counters
+from pipelines.shard_job.work import sum_counters
 from pipelines.wordpiece.vocab_files import VOCAB_FILE
 from schemas.corpus_configs import InstancesConfig
 from schemas.execution_configs import ExecutionConfig
@@ -45,10 +45,9 @@ def build_instances(
     tokens, vocabulary = inputs["tokens"], inputs["vocabulary"]
     vocab_size = int(vocabulary.statistics["vocab_size"])
     planned = plan(config, tokens)
-    shared = SharedInput(tokens)
     work = BuildInstanceShard(
         config=config,
-        tokens=shared,
+        tokens=tokens,
         vocab=input_file(vocabulary, VOCAB_FILE),
         vocab_size=vocab_size,
         output=output,
@@ -61,7 +60,6 @@ def build_instances(
         execution=execution,
         pieces=pieces,
         colocate_by=colocation_key(planned),
-        shared=shared,
     )
     counters = sum_counters(job.reports)
     for records in ("documents", "source-tokens"):

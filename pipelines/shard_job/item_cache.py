@@ -18,14 +18,13 @@ import json
 import logging
 import os
 import shutil
-import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
 from pipelines.counters import Counters
 from pipelines.io.file_systems import file_system, open_stream, protocols_of
@@ -36,15 +35,9 @@ from schemas.errors import ConfigError
 from schemas.json_files import dump_json
 from schemas.manifest import FileEntry, RelativePath, Reuse
 
-RECORD_VERSION = 5
-
 MAX_LOCATIONS = 3
 """Artifacts that a record names for its files, the newest first; garbage collection deletes old
 ones."""
-
-MIN_REMOTE_SECONDS = 0.25
-"""CPU seconds from which on an item is recorded in an object store, where restoring it takes half a
-dozen requests."""
 
 _log = logging.getLogger(__name__)
 
@@ -77,7 +70,6 @@ class CacheRecord(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    version: int = Field(default=RECORD_VERSION, ge=RECORD_VERSION, le=RECORD_VERSION)
     name: str = ""
     """`STAGE/DIGEST/KEY`, where the record belongs: a misplaced copy is not used."""
 
@@ -115,18 +107,8 @@ class ItemCache:
     output: str
     """URL of the folder that this job writes to."""
 
-    _known: set[str] | None = field(default=None, repr=False)
-    """Names of the existing files, if looking for one is a request."""
-
     def __post_init__(self) -> None:
         self._paths()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_known": None}
-
-    def setup(self) -> None:
-        """List the files once per worker."""
-        self._known = self.names() if self.is_remote else None
 
     def _paths(self) -> tuple[Any, str, str, str]:
         """Return the file system, and the paths of the root, the cache and the output in it."""
@@ -140,23 +122,10 @@ class ItemCache:
             )
         return fs, root, folder.rstrip("/"), output.rstrip("/")
 
-    @property
-    def is_remote(self) -> bool:
-        """True if each look-up is a request."""
-        return not {"file", "memory"} & set(protocols_of(self._paths()[0]))
-
     def location(self, name: str) -> str:
         """Return the path of a file of the output folder, relative to the root of the store."""
         _, root, _, output = self._paths()
         return f"{output}/{name}".removeprefix(f"{root}/")
-
-    def names(self) -> set[str]:
-        """Return the names of all files of the cache, without folders."""
-        fs, _, folder, _ = self._paths()
-        stage, _, digest = folder.rpartition("/")
-        # By prefix: on S3 a folder that does not exist takes one request, not three.
-        paths = fs.find(stage, prefix=f"{digest}/") if self.is_remote else fs.find(folder)
-        return {str(path).rpartition("/")[2] for path in paths}
 
     @property
     def created_in(self) -> str:
@@ -165,8 +134,6 @@ class ItemCache:
 
     def read(self, key: str) -> CacheRecord | None:
         """Return the record of an item; None if it does not exist, is corrupt or misplaced."""
-        if self._known is not None and f"{key}.json" not in self._known:
-            return None
         fs, _, folder, _ = self._paths()
         try:
             data = bytes(fs.cat_file(f"{folder}/{key[:2]}/{key}.json"))
@@ -212,8 +179,6 @@ class ItemCache:
                 partial.write_bytes(data)
         else:
             fs.pipe_file(target, data)
-        if self._known is not None:
-            self._known.add(f"{key}.json")
 
     def restore(self, source: str, entry: FileEntry) -> FileEntry | None:
         """Link or copy a file of an earlier artifact into the output folder.
@@ -303,11 +268,8 @@ class CachingShardFn:
 
     work: CacheableShardFn
     cache: ItemCache
-    min_seconds: float = 0.0
-    """CPU seconds; an item that took less is not recorded."""
 
     def setup(self) -> None:
-        self.cache.setup()
         self.work.setup()
 
     def process(self, item: Any) -> WorkResult:
@@ -316,10 +278,7 @@ class CachingShardFn:
         if restored is not None:
             result, record = restored
         else:
-            start = time.process_time()
             result = self.work.process(item)
-            if time.process_time() - start < self.min_seconds:
-                return result
             record = self.cache.new_record(result)
         self.cache.write(key, record, result.files)
         return result

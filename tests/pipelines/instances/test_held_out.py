@@ -28,7 +28,7 @@ from pipelines.io.files import write_text_file
 from pipelines.io.shards import ShardWriter, open_shard
 from pipelines.io.stage_inputs import InputFile
 from pipelines.seeds import key_for
-from pipelines.shard_job.work import SharedInput, WorkResult, sum_counters
+from pipelines.shard_job.work import WorkResult, sum_counters
 from schemas.arrow import tokens_schema
 from schemas.corpus_configs import InstancesConfig, MaskingConfig
 from schemas.execution_configs import ExecutionConfig
@@ -102,7 +102,7 @@ class Corpus:
         output.mkdir(parents=True, exist_ok=True)
         work = build_shard.BuildInstanceShard(
             config=config,
-            tokens=SharedInput(self.tokens),
+            tokens=self.tokens,
             vocab=InputFile.of(self.vocabulary, self.vocabulary.files[0]),
             vocab_size=self.vocab_size,
             output=str(output),
