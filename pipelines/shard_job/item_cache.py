@@ -108,24 +108,23 @@ class ItemCache:
     """URL of the folder that this job writes to."""
 
     def __post_init__(self) -> None:
-        self._paths()
-
-    def _paths(self) -> tuple[Any, str, str, str]:
-        """Return the file system, and the paths of the root, the cache and the output in it."""
-        fs, folder = file_system(self.folder)
+        self._fs, folder = file_system(self.folder)
         other, output = file_system(self.output)
-        root, name, *_ = folder.rstrip("/").rsplit("/", 3)
-        if name != "pieces" or type(fs) is not type(other) or not output.startswith(f"{root}/"):
+        self._folder, self._output = folder.rstrip("/"), output.rstrip("/")
+        self._root, name, *_ = self._folder.rsplit("/", 3)
+        is_inside = type(other) is type(self._fs) and output.startswith(f"{self._root}/")
+        if name != "pieces" or not is_inside:
             raise ConfigError(
                 f"item cache: expected ROOT/pieces/STAGE/DIGEST and an output folder within one "
                 f"store, got {self.folder} and {self.output}"
             )
-        return fs, root, folder.rstrip("/"), output.rstrip("/")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ItemCache, (self.folder, self.output)  # a worker has credentials of its own
 
     def location(self, name: str) -> str:
         """Return the path of a file of the output folder, relative to the root of the store."""
-        _, root, _, output = self._paths()
-        return f"{output}/{name}".removeprefix(f"{root}/")
+        return f"{self._output}/{name}".removeprefix(f"{self._root}/")
 
     @property
     def created_in(self) -> str:
@@ -134,9 +133,8 @@ class ItemCache:
 
     def read(self, key: str) -> CacheRecord | None:
         """Return the record of an item; None if it does not exist, is corrupt or misplaced."""
-        fs, _, folder, _ = self._paths()
         try:
-            data = bytes(fs.cat_file(f"{folder}/{key[:2]}/{key}.json"))
+            data = bytes(self._fs.cat_file(self._record_path(key)))
         except FileNotFoundError:
             return None
         try:
@@ -150,8 +148,11 @@ class ItemCache:
             return None
         return record
 
+    def _record_path(self, key: str) -> str:
+        return f"{self._folder}/{key[:2]}/{key}.json"
+
     def _record_name(self, key: str) -> str:
-        stage, digest = self.folder.rstrip("/").rsplit("/", 2)[1:]
+        stage, digest = self._folder.rsplit("/", 2)[1:]
         return f"{stage}/{digest}/{key}"
 
     def new_record(self, result: WorkResult) -> CacheRecord:
@@ -168,17 +169,15 @@ class ItemCache:
         """Write the record of an item, with the locations of its files in this job's output."""
         own = tuple(self.location(entry.stored_name) for entry in files)
         locations = tuple(dict.fromkeys([own, *record.locations]))[:MAX_LOCATIONS]
-        own_name = {"name": self._record_name(key)}
-        stored = record.model_copy(update={"locations": locations, **own_name})
+        update = {"locations": locations, "name": self._record_name(key)}
+        stored = record.model_copy(update=update)
         data = dump_json(stored.model_dump(mode="json"))
-        fs, _, folder, _ = self._paths()
-        target = f"{folder}/{key[:2]}/{key}.json"
-        if _is_local(fs):
+        if _is_local(self._fs):
             # Not synced: a record that a power cut damages is only processed again.
-            with _partial_file(target) as partial:
+            with _partial_file(self._record_path(key)) as partial:
                 partial.write_bytes(data)
         else:
-            fs.pipe_file(target, data)
+            self._fs.pipe_file(self._record_path(key), data)
 
     def restore(self, source: str, entry: FileEntry) -> FileEntry | None:
         """Link or copy a file of an earlier artifact into the output folder.
@@ -192,29 +191,27 @@ class ItemCache:
         Returns:
             The entry with the file's physical name; None if the file is missing or corrupt.
         """
-        fs, root, _, output = self._paths()
         name = source.rpartition("/")[2]
         is_own = source == self.location(name) and is_physical_name(name, entry.path)
         name = name if is_own else physical_name(entry.path)
-        target = f"{output}/{name}"
+        target = f"{self._output}/{name}"
         try:
             if not is_own:
-                _link_or_copy(fs, f"{root}/{source}", target)
+                _link_or_copy(self._fs, f"{self._root}/{source}", target)
             # The copy is checked, as the source can be deleted at any time.
-            is_intact = _is_intact(fs, target, entry)
+            is_intact = _is_intact(self._fs, target, entry)
         except FileNotFoundError:
             return None
         if not is_intact:
-            _log.warning("%s/%s is corrupt: processing the item again", root, source)
-            _delete(fs, target)
+            _log.warning("%s/%s is corrupt: processing the item again", self._root, source)
+            _delete(self._fs, target)
             return None
         return entry.model_copy(update={"stored_name": name})
 
     def discard(self, entries: Iterable[FileEntry]) -> None:
         """Delete restored files."""
-        fs, _, _, output = self._paths()
         for entry in entries:
-            _delete(fs, f"{output}/{entry.stored_name}")
+            _delete(self._fs, f"{self._output}/{entry.stored_name}")
 
 
 def _is_local(fs: Any) -> bool:
