@@ -126,9 +126,11 @@ def run_bare(dump: str, folder: Path, *, vocab: str, split_mb: float) -> dict[st
 
     started = time.perf_counter()
     pair = BuildInstanceShard(
-        config=instances, tokens=tokens, vocab=_vocabulary(vocab),
-        vocab_size=_lines(vocab), output=str(folder / "instances"),
-    )  # fmt: skip
+        config=instances,
+        vocab=_vocabulary(vocab),
+        vocab_size=_lines(vocab),
+        output=str(folder / "instances"),
+    )
     pair.setup()
     for piece in instance_plan.plan(instances, tokens):
         pair.process(piece)

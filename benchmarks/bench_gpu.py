@@ -25,7 +25,7 @@ initial weights are drawn once per preset. A case that fails is reported with it
 others run. The exit code is then 1, unless the only reason is memory.
 
 Utilization is model FLOPs per second divided by the peak in the data sheet of the card
-(`model.monitoring.throughput`: H200, H100, A100 and others), or by --peak-tflops. Model FLOPs are
+(`model.training.throughput`: H200, H100, A100 and others), or by --peak-tflops. Model FLOPs are
 those of the real tokens for both sides. The printed ratios compare tokens per second without
 padding, and positions per second with padding. The second ratio excludes the gain of packing.
 
@@ -67,19 +67,19 @@ from benchmarks.bench_pretraining import (
 )
 from model.data.batches import LoaderState, PretrainingBatch, StepBatch
 from model.encoder.heads import BertForPretraining
-from model.launch.distributed import ProcessGroup, choose_device, choose_precision, device_name
-from model.launch.stopping import StopRequest
-from model.monitoring.throughput import (
+from model.optim import build_optimizer
+from model.pretraining.loop import PretrainingModule
+from model.training.checkpoints import Checkpoints
+from model.training.distributed import ProcessGroup, choose_device, choose_precision, device_name
+from model.training.loop import StepMetrics, Trainer, compile_blocks
+from model.training.stopping import StopRequest
+from model.training.throughput import (
     Peak,
     batch_flops,
     model_flops_utilization,
     peak_flops,
     peak_memory,
 )
-from model.optim.optimizer import build_optimizer
-from model.pretraining.loop import PretrainingModule
-from model.training.checkpoints import Checkpoints
-from model.training.loop import StepMetrics, Trainer, compile_blocks
 from pipelines.seeds import key_for
 from schemas.model_configs import PRESETS, ModelConfig, PretrainConfig
 
@@ -305,21 +305,15 @@ class CaseTraining(PretrainingModule):
     def dropout_key(self, number: int) -> int:
         return key_for(0, "benchmark", self._done, number)
 
-    def divergence_reason(self, loss: float) -> str:
-        del loss
-        return ""
-
     def count_step(self, batch: StepBatch) -> None:
         del batch
         self._done += 1
 
-    def on_step_end(self, batch: StepBatch, metrics: StepMetrics) -> None:
-        pass
+    def on_step_end(self, batch: StepBatch, metrics: StepMetrics) -> str:
+        del batch, metrics
+        return ""
 
-    def should_evaluate(self) -> bool:
-        return False
-
-    def save_snapshot(self) -> None:
+    def after_step(self, trainer: Trainer[StepBatch]) -> None:
         pass
 
 

@@ -20,14 +20,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from benchmarks.bench_pretraining import VOCAB, packing_lengths
+from benchmarks.bench_pretraining import packing_lengths
 from benchmarks.timing import cpu_seconds, parser_for, ratio, take_turns
 from model.encoder.attention import SelfAttention
 from model.encoder.attention_layout import attention_layout
 from model.encoder.dropout import Dropout
-from model.encoder.heads import BertForPretraining
-from model.optim.optimizer import build_optimizer
-from schemas.model_configs import ModelConfig, OptimizerConfig
+from schemas.model_configs import ModelConfig
 
 TOKENS = 4_096
 RATE = 0.1
@@ -113,31 +111,9 @@ def dropout() -> Sides:
         )
 
 
-def adam() -> Sides:
-    """Clipping and `Adam` against clip_grad_norm_ and AdamW(fused=True)."""
-    for preset in ("mini", "base"):
-        model = BertForPretraining(config_of(preset), vocab_size=VOCAB)
-        parameters = list(model.parameters())
-        for parameter in parameters:
-            parameter.grad = torch.full_like(parameter, 1e-6)
-        ours = build_optimizer(
-            model.named_parameters(), OptimizerConfig(name="adamw", max_grad_norm=1.0)
-        )
-        theirs = torch.optim.AdamW(parameters, lr=0.0, fused=True)
-
-        def plain(
-            optimizer: torch.optim.AdamW = theirs, parameters: list[nn.Parameter] = parameters
-        ) -> None:
-            nn.utils.clip_grad_norm_(parameters, 1.0)
-            optimizer.step()
-
-        yield preset, partial(ours.step, learning_rate=0.0), plain
-
-
 PARTS: dict[str, Callable[[], Sides]] = {
     "attention": attention,
     "dropout": dropout,
-    "adam": adam,
 }
 
 

@@ -199,7 +199,7 @@ def _stage(
     instances = InstancesConfig(dupe_factor=passes)
     return (
         lambda: plan_instances(instances, given),
-        BuildInstanceShard(instances, given, vocab, 30_522, output),
+        BuildInstanceShard(instances, vocab, 30_522, output),
     )
 
 

@@ -43,7 +43,7 @@ from benchmarks.timing import parser_for, ratio, take_turns, wall_seconds
 from model.data.batches import PretrainingBatch, TokenBatch
 from model.encoder.dropout import seed_dropout
 from model.encoder.heads import BertForPretraining
-from model.optim.optimizer import build_optimizer
+from model.optim import build_optimizer
 from pipelines.arrays import offsets_of
 from pipelines.seeds import rng_for
 from schemas.model_configs import PRESETS, ModelConfig, OptimizerConfig

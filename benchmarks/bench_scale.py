@@ -120,7 +120,7 @@ def measure(source: WikipediaSource | BooksSource, *, folder: Path, passes: int)
     tokens = entered("build-tokens", files)
     how = InstancesConfig(max_seq_length=128, dupe_factor=passes, held_out_fraction=0.0)
     rates["build-instances"], _ = _measured(
-        BuildInstanceShard(how, tokens, vocab, size, places["build-instances"]),
+        BuildInstanceShard(how, vocab, size, places["build-instances"]),
         plan_instances(how, tokens),
         lambda piece: tokens.files[piece.shard].size,
     )

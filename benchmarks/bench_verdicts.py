@@ -7,7 +7,7 @@ for both systems, one for each system, and one for each restart. Restarts differ
 first lines both systems are equally good on all possible rows, so that each verdict is false
 (5 % are allowed). In the others the first is better by 1, 2 or 4 points of accuracy.
 
-* ours: `model.tables.significance.compare`, which resamples rows and restarts;
+* ours: `model.tables.compare.compare`, which resamples rows and restarts;
 * Welch: SciPy's t test of the restarts' scores, which takes the dev set for all possible rows.
 
 Prints the share of verdicts "better" or "worse" at p < 0.05, in percent.
@@ -22,9 +22,12 @@ import numpy.typing as npt
 from scipy.stats import norm, ttest_ind
 
 from benchmarks.timing import parser_for
+from model.tables.compare import LEVEL, Comparison, Side, compare
 from model.tables.resampling import Sample
-from model.tables.significance import LEVEL, Side, compare
 from model.task_types.row_terms import mean_terms
+
+PAIR = Comparison(first="first", second="second", title="task", columns=("task",))
+"""Systems to compare."""
 
 Answers = npt.NDArray[np.bool_]
 """Right answers, shape (restarts, rows)."""
@@ -88,7 +91,7 @@ def p_value(first: Answers, second: Answers, *, name: str) -> float | None:
         )
         for side, answers in (("first", first), ("second", second))
     ]
-    p: float | None = compare([[(sides[0], sides[1])]])[0]["p"]
+    p: float | None = compare([(PAIR, [(sides[0], sides[1])])])[0].p
     return p
 
 

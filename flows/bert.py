@@ -214,7 +214,7 @@ def _add_scores(
         num_threads=first.num_threads,
     )
     trial_steps = {
-        f"{member}.{trial}" if len(members) > 1 else trial: graph.get(
+        trial if members == [name] else f"{member}.{trial}": graph.get(
             "finetune", f"{member}.{trial}"
         )
         for member in members

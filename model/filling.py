@@ -14,7 +14,7 @@ from model.data.batches import TokenBatch
 from model.encoder.heads import BertForPretraining
 from model.encoder.hf_config import check_layout, read_config, vocabulary_url
 from model.encoder.hf_weights import load_pretrained
-from model.launch.distributed import choose_device
+from model.training.distributed import choose_device
 from pipelines.wordpiece.text_rules import complete_rules, read_stated_rules
 from pipelines.wordpiece.tokenizer import tokenizer_json
 from pipelines.wordpiece.vocab_files import CONTINUATION, MASK, read_vocab
@@ -111,10 +111,10 @@ class MaskFiller:
 
     def _mask_probabilities(self, text: str) -> torch.Tensor:
         """Return the probability of every piece at each [MASK]: (masks, V), on the CPU."""
-        ids = torch.tensor(self.tokenizer.encode(text).ids, dtype=torch.int64)
-        positions = torch.nonzero(ids == self.tokenizer.token_to_id(MASK)).flatten()
+        ids, mask_id = self.tokenizer.encode(text).ids, self.tokenizer.token_to_id(MASK)
+        positions = [at for at, token in enumerate(ids) if token == mask_id]
         max_tokens = self.model.config.max_position_embeddings
-        if not len(positions):
+        if not positions:
             problem = f"at least one {MASK}, got none. Write {MASK} in place of a word"
         elif len(ids) > max_tokens:
             problem = f"at most {max_tokens:,} tokens, got {len(ids):,}. Shorten the text"
@@ -125,11 +125,12 @@ class MaskFiller:
             problem = "finite outputs, got NaN: the training diverged. Use another checkpoint"
         raise PredictionsError(f"{text[:80]!r}: expected {problem}")
 
-    def _probabilities(self, ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+    def _probabilities(self, ids: list[int], positions: list[int]) -> torch.Tensor:
+        row = torch.tensor(ids)
         tokens = TokenBatch(
-            input_ids=ids,
-            segment_ids=torch.zeros_like(ids),
-            position_ids=torch.arange(len(ids)),
+            input_ids=row,
+            segment_ids=torch.zeros_like(row),
+            position_ids=torch.arange(len(row)),
             starts=torch.zeros(1, dtype=torch.int64),
             lengths=np.array([len(ids)], np.int64),
             padded_length=None,
@@ -137,7 +138,8 @@ class MaskFiller:
         device = next(self.model.parameters()).device
         with torch.inference_mode():
             encoded = self.model.bert(tokens.to(device))
-            logits = self.model.mlm_logits(encoded.sequence, positions.to(device))
+            at = torch.tensor(positions, device=device)
+            logits = self.model.mlm_logits(encoded.sequence, at)
             return torch.softmax(logits.float(), dim=-1).cpu()
 
 

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, computed_fie
 
 from schemas.errors import PredictionsError
 from schemas.manifest import Manifest
-from schemas.trial_names import grid_point
+from schemas.trial_names import grid_point, trial_entry
 
 DEV = "dev"
 
@@ -167,16 +167,6 @@ class ScoredTrial(GridCell):
 
     metrics: Metrics = {}
 
-    @property
-    def training(self) -> tuple[object, ...]:
-        """Settings and dev scores, equal for entries that share the training.
-
-        Names differ: an ensemble over several entries prepends the name of the entry. Only dev: an
-        ensemble does not score its restarts on test.
-        """
-        grid = self.batch_size, self.learning_rate, self.num_epochs, self.restart
-        return *grid, self.metrics.get(DEV)
-
 
 class GridPoint(Result):
     """Scores of a grid point's restarts in the main metric on dev."""
@@ -256,6 +246,11 @@ class EvaluationResult(TaskResult):
 
     members: tuple[str, ...] = ()
     """Names of the trials of these models."""
+
+    @property
+    def has_shared_trials(self) -> bool:
+        """True for an entry of `ensembles`: the entries of its trials score them, too."""
+        return any(trial_entry(trial.name) for trial in self.trials)
 
     @property
     def dev_score(self) -> float | None:

@@ -105,7 +105,7 @@ class ExamplesConfig(Config):
     paper's, and nothing is submitted. "": the text in `data-label.txt` of `data_dir`, if any, such
     as `generated sample`."""
 
-    max_samples: dict[str, int] = Field(default={})
+    max_samples: dict[str, PositiveInt] = Field(default={})
     """Maximum number of examples by split, for small machines. The others are counted."""
 
     max_invalid_fraction: Fraction = 0.01

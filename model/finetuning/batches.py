@@ -248,6 +248,7 @@ def _gather_targets(
         encoded = None if features.encoded is None else features.encoded[rows]
     if features.labels is None:
         return _Targets(bounds, None, positions, encoded)
-    is_score = features.labels.dtype == np.float64
-    labels = features.labels[rows].astype(np.float32 if is_score else np.int64, copy=False)
-    return _Targets(bounds, labels, positions, encoded)
+    labels = features.labels[rows]
+    if labels.dtype == np.float64:
+        return _Targets(bounds, labels.astype(np.float32), positions, encoded)
+    return _Targets(bounds, labels.astype(np.int64, copy=False), positions, encoded)

@@ -22,16 +22,15 @@ from model.finetuning.phases import Phase, TrialState, phases_of, steps_of
 from model.finetuning.prediction import compute_outputs
 from model.finetuning.results import write_results
 from model.finetuning.setup import DEV, Split, TrialSetup, open_trial
-from model.launch.distributed import ProcessGroup, choose_precision, choose_worker_device
-from model.launch.stopping import StopRequest
-from model.monitoring.reporter import TrialLogger
-from model.optim.optimizer import Optimizer, build_optimizer
-from model.optim.schedules import learning_rate
+from model.optim import Optimizer, build_optimizer, learning_rate
 from model.training.checkpoints import Checkpoints
+from model.training.distributed import ProcessGroup, choose_precision, choose_worker_device
 from model.training.health import PAGE
+from model.training.log import TrialLogger
 from model.training.loop import StepMetrics, Trainer, TrainingModule, resume_from_checkpoint
+from model.training.progress import PROGRESS_FILE
+from model.training.stopping import StopRequest
 from pipelines.arrays import Float32s
-from pipelines.progress import PROGRESS_FILE
 from pipelines.seeds import key_for
 from schemas.errors import TrainingError
 from schemas.model_configs import ScheduleConfig
@@ -74,14 +73,13 @@ def train_trial(job: TrialJob, *, stop: StopRequest) -> dict[str, Any]:
         with closing(training.logger):
             trainer.run()
             trainer.save_if_needed(older_than=_LAST_SAVE_SECONDS)
-            training.flush_logs()
+            training.logger.flush()
             try:
                 return write_results(
                     training.setup,
                     device=device,
                     done=training.progress,
                     stop=stop,
-                    logger=training.logger,
                 )
             except TrainingError:
                 if stop.reason:
@@ -155,7 +153,7 @@ class FineTuningModule(TrainingModule[TaskStep]):
             checkpoints, model=self.model, optimizer=self.optimizer, load_state=self._load_state
         )
         folder = setup.job.folder()
-        self.logger = TrialLogger(
+        self.logger: TrialLogger = TrialLogger(
             self.name,
             folder=folder,
             curve=folder / CURVE_FILE,
@@ -230,7 +228,7 @@ class FineTuningModule(TrainingModule[TaskStep]):
         self.progress.examples += len(batch.units)
         self.progress.tokens += batch.tokens
 
-    def on_step_end(self, batch: TaskStep, metrics: StepMetrics) -> None:
+    def on_step_end(self, batch: TaskStep, metrics: StepMetrics) -> str:
         del batch
         state, phase = self.progress, self._phase_of(self.steps)
         state.seconds = metrics.seconds
@@ -249,6 +247,7 @@ class FineTuningModule(TrainingModule[TaskStep]):
             )
             state.loss, state.losses = 0.0, 0
         self.logger.on_step_end(state.steps, loss=metrics.loss)
+        return ""
 
     def state_dict(self) -> dict[str, Any]:
         return asdict(self.progress)
@@ -257,6 +256,3 @@ class FineTuningModule(TrainingModule[TaskStep]):
         split = self._phase_of(self.steps).split
         rows = split.features.rows[batch.units]
         return "examples", [str(split.examples["id"][int(row)]) for row in rows]
-
-    def flush_logs(self) -> None:
-        self.logger.flush()

@@ -22,8 +22,6 @@ from model.finetuning.batches import TaskBatch, group_bounds, lay_out_units
 from model.finetuning.heads import HEADS
 from model.finetuning.jobs import EvaluationJob
 from model.finetuning.saved_models import describe_task_model, load_task_model
-from model.launch.distributed import choose_worker_device
-from model.launch.stopping import StopRequest
 from model.task_types.by_name import TASK_TYPES
 from model.task_types.features import Features
 from model.task_types.prediction_files import predictions_file, to_lines
@@ -32,7 +30,9 @@ from model.task_types.squad_metrics import best_threshold
 from model.task_types.task_type import Encoding
 from model.tasks import find_task
 from model.tasks.examples import read_examples
+from model.training.distributed import choose_worker_device
 from model.training.progress import ProgressFile
+from model.training.stopping import StopRequest
 from pipelines.arrays import Float32s, Int64s, ranges
 from pipelines.wordpiece.text_rules import get_text_rules
 from pipelines.wordpiece.tokenizer import WordPieceTokenizer

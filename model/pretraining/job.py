@@ -6,9 +6,9 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from model.launch.launcher import local_folder, run_job
-from model.launch.machines import current_machines, run_job_on_machines
+from model.training.machines import current_machines, run_job_on_machines
 from model.training.progress import forward_progress
+from model.training.workers import local_folder, run_job
 from schemas.manifest import StageInput
 from schemas.model_configs import PretrainConfig
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+import math
+from collections.abc import Generator
 from contextlib import ExitStack, closing
 from typing import Any
 
@@ -11,12 +12,7 @@ from torch import nn
 
 from model.data.batches import PretrainingBatch, StepBatch
 from model.encoder.heads import BertForPretraining
-from model.launch.distributed import ProcessGroup, init_distributed
-from model.launch.stopping import StopRequest
-from model.monitoring.reporter import PretrainingLogger
-from model.monitoring.throughput import Work, batch_flops
-from model.monitoring.training_log import EvaluationRecord, StepRecord
-from model.optim.schedules import learning_rate
+from model.optim import learning_rate
 from model.pretraining.checks import held_out_caution
 from model.pretraining.evaluation import HeldOutEvaluator
 from model.pretraining.job import TrainingJob
@@ -29,9 +25,15 @@ from model.pretraining.state import (
 )
 from model.training.artifact_files import CURVES_FOLDER
 from model.training.checkpoints import Checkpoints
+from model.training.curves import EvaluationRecord, StepRecord
+from model.training.distributed import ProcessGroup, init_distributed
 from model.training.health import PAGE
+from model.training.log import PretrainingLogger
 from model.training.loop import StepMetrics, Trainer, TrainingModule
+from model.training.stopping import StopRequest
+from model.training.throughput import Work, batch_flops
 from pipelines.seeds import key_for
+from schemas.errors import DivergenceError
 
 
 def train(job: TrainingJob, *, stop: StopRequest) -> None:
@@ -63,7 +65,7 @@ def train(job: TrainingJob, *, stop: StopRequest) -> None:
         stack.callback(training.logger.close)
         trainer = Trainer(training, group=group, checkpoints=checkpoints, stop=stop)
         trainer.run()
-        trainer.evaluate()
+        training.evaluate(trainer)
         setup.state.is_finished = True
         trainer.save()
         trainer.close()
@@ -87,7 +89,7 @@ class PretrainingModule(TrainingModule[StepBatch]):
         self.held_out = HeldOutEvaluator.open(job, group=group, setup=setup)
         self._caution = held_out_caution(job.instances.counters)
         self.snapshots = Snapshots(job)
-        self.logger = PretrainingLogger(
+        self.logger: PretrainingLogger = PretrainingLogger(
             job.name,
             folder=job.folder(),
             curves=job.folder() / CURVES_FOLDER,
@@ -143,9 +145,6 @@ class PretrainingModule(TrainingModule[StepBatch]):
     def _pairs(self, batch: StepBatch) -> int:
         return batch.pairs if self.config.objective == "mlm+nsp" else 0
 
-    def divergence_reason(self, loss: float) -> str:
-        return self.setup.state.check_divergence(loss, max_rise=self.config.divergence_threshold)
-
     def count_work(self, batch: StepBatch) -> tuple[int, int]:
         """Return the number of tokens, padding included, and the model FLOPs."""
         objective = self.config.objective
@@ -165,8 +164,11 @@ class PretrainingModule(TrainingModule[StepBatch]):
         state.instances += batch.instances
         state.loader = batch.state
 
-    def on_step_end(self, batch: StepBatch, metrics: StepMetrics) -> None:
+    def on_step_end(self, batch: StepBatch, metrics: StepMetrics) -> str:
         state = self.setup.state
+        max_rise = self.config.divergence_threshold
+        if reason := state.check_divergence(metrics.loss, max_rise=max_rise):
+            return reason
         state.done.seconds = metrics.seconds
         state.interval.add(
             metrics.sums,
@@ -187,6 +189,7 @@ class PretrainingModule(TrainingModule[StepBatch]):
         if is_last or self.steps % self.config.logging_steps == 0:
             self.logger.log_step(self._line(metrics.learning_rate), seconds=metrics.seconds)
             state.interval = IntervalSums()
+        return ""
 
     def _line(self, rate: float) -> StepRecord:
         state, sums = self.setup.state, self.setup.state.interval
@@ -214,17 +217,33 @@ class PretrainingModule(TrainingModule[StepBatch]):
         places = (self.setup.instances.locate(row) for row in rows)
         return "instances", [f"{shard}:{row}" for shard, row in places]
 
-    def should_evaluate(self) -> bool:
+    def after_step(self, trainer: Trainer[StepBatch]) -> None:
+        """Evaluate and save a snapshot, where they are due."""
         every = self.config.evaluation.eval_steps
-        return (bool(every) and self.steps % every == 0) or self.steps in self.snapshots.steps
+        has_snapshot = self.steps in self.snapshots.steps
+        if has_snapshot or (every and self.steps % every == 0):
+            self.evaluate(trainer)
+        if has_snapshot:
+            with trainer.paused():
+                self._save_snapshot()
 
-    def evaluate(self) -> Mapping[str, float] | None:
-        if self.held_out is None or self.setup.state.evaluation.get("step") == self.steps:
-            return None
-        return self.held_out.evaluate(self.setup.model, is_bf16=self.is_bf16)
+    def evaluate(self, trainer: Trainer[StepBatch]) -> None:
+        """Evaluate on held-out documents, unless this step was evaluated.
 
-    def on_evaluate(self, metrics: Mapping[str, float]) -> None:
+        Raises:
+            DivergenceError: The held-out loss is not finite.
+        """
         state = self.setup.state
+        if self.held_out is None or state.evaluation.get("step") == self.steps:
+            return
+        with trainer.paused():
+            metrics = self.held_out.evaluate(self.setup.model, is_bf16=self.is_bf16)
+        if not math.isfinite(metrics["loss"]):
+            raise DivergenceError(
+                f"{self.name}: after step {self.steps} the loss on held-out documents is "
+                f"{metrics['loss']}: training diverged, and the weights are not saved; "
+                f"{trainer.last_checkpoint()}. {self.advice}"
+            )
         state.record_evaluation(self.steps, metrics)
         record = EvaluationRecord(
             step=self.steps,
@@ -237,14 +256,9 @@ class PretrainingModule(TrainingModule[StepBatch]):
         )
         self.logger.log_evaluation(record, caution=self._caution)
 
-    def save_snapshot(self) -> None:
-        if self.steps not in self.snapshots.steps:
-            return
+    def _save_snapshot(self) -> None:
         state = self.setup.state
         if self.group.is_main_process:
             measured = {"evaluation": state.evaluation, "tokens": state.done.tokens}
             self.snapshots.keep(self.steps, model=self.setup.model, measured=measured)
         self.group.barrier()
-
-    def flush_logs(self) -> None:
-        self.logger.flush()

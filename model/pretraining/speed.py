@@ -10,8 +10,8 @@ import torch
 from model.data.batches import PretrainingBatch, TokenBatch
 from model.encoder.dropout import seed_dropout
 from model.encoder.heads import BertForPretraining
-from model.launch.distributed import choose_device, choose_precision
-from model.optim.optimizer import build_optimizer
+from model.optim import build_optimizer
+from model.training.distributed import choose_device, choose_precision
 from pipelines.arrays import offsets_of
 from schemas.model_configs import PretrainConfig
 

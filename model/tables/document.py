@@ -4,37 +4,25 @@ from __future__ import annotations
 
 import json
 
+from model.tables.compare import Comparison, compare_entries, compare_with_majority
 from model.tables.filled_tables import FilledTable
 from model.tables.results import ResultRow, main_rows
-from model.tables.significance import EntryComparison, compare_entries, compare_with_majority
 from model.tables.sweeps import Sweep, all_tables
-from model.tables.table_verdicts import table_verdict
-from model.tables.verdicts import Verdict, find_verdicts
+from model.tables.verdicts import Verdict, find_verdicts, table_verdict
 from model.task_results import Result
 
 JSON_FILE = "tables.json"
-
-
-class SubmittedFiles(Result):
-    """Files of the GLUE submission."""
-
-    entries: dict[str, str]
-    """Entry of each file."""
-
-    missing: tuple[str, ...]
-    """Files that the server requires and no entry has."""
 
 
 class Tables(Result):
     """Results of all evaluations of a recipe."""
 
     results: tuple[ResultRow, ...]
-    comparisons: tuple[EntryComparison, ...]
-    baselines: tuple[EntryComparison, ...] = ()
+    comparisons: tuple[Comparison, ...]
+    baselines: tuple[Comparison, ...] = ()
     """Comparisons of entries with the majority class."""
 
     tables: tuple[FilledTable, ...]
-    submission: SubmittedFiles | None = None
     verdicts: tuple[Verdict, ...] = ()
     """Verdicts on the comparisons, most important first."""
 
@@ -59,20 +47,18 @@ class Tables(Result):
         return (json.dumps(data, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()
 
 
-def build_tables(sweep: Sweep, *, submission: SubmittedFiles | None = None) -> Tables:
+def build_tables(sweep: Sweep) -> Tables:
     """Return the tables of a recipe with all comparisons and verdicts.
 
     Args:
         sweep: Results of all entries, and the axes that some of them vary.
-        submission: Files of the GLUE submission.
     """
     results, swept = sweep.results, sweep.entries
     tables = Tables(
         results=tuple(results),
-        comparisons=tuple(compare_entries(results, swept=swept)),
-        baselines=tuple(compare_with_majority(results)),
+        comparisons=compare_entries(results, swept=swept),
+        baselines=compare_with_majority(results),
         tables=all_tables(sweep),
-        submission=submission,
     )
     verdicts = find_verdicts(
         results, tables.comparisons, tables.baselines, tables.tables, swept=swept

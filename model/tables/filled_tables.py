@@ -6,10 +6,11 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import Field
 
-from model.monitoring.formatting import format_percent
-from model.tables.paper_results import (
+from model.formatting import format_percent
+from model.tables.compare import Comparison, compare_features
+from model.tables.paper import (
     ABLATIONS,
     GLUE_TABLE,
     PAPER_TABLES,
@@ -24,7 +25,6 @@ from model.tables.results import (
     task_label,
     with_bracket,
 )
-from model.tables.significance import VariantComparison, compare_features
 from model.task_results import Result
 from model.tasks.reduced_data import cut_notes, marked
 
@@ -120,7 +120,7 @@ class FilledTable(Result):
     notes: tuple[str, ...]
     """Notes of the table and on our rows."""
 
-    comparisons: tuple[VariantComparison, ...] = ()
+    comparisons: tuple[Comparison, ...] = ()
     """Tests of our rows, in tables where the paper compares its rows."""
 
     verdict: str = ""
@@ -153,18 +153,8 @@ class FilledTable(Result):
         average = _average(cells) if self.has_average else None
         return OurRow(name=name, entries=(), cells=cells, average=average)
 
-    @model_serializer(mode="wrap")
-    def _without_averages(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        data: dict[str, Any] = dump(self)
-        if not self.has_average:
-            for row in (*data["paper"], *data["ours"]):
-                del row["average"]
-        return data
 
-
-def fill_tables(
-    results: Sequence[ResultRow], *, only_in: Mapping[str, str] | None = None
-) -> tuple[FilledTable, ...]:
+def fill_tables(results: Sequence[ResultRow]) -> tuple[FilledTable, ...]:
     """Return Tables 1, 2, 3, 4 and 7 of the paper with our rows, in the paper's order.
 
     A row is one model over all its tasks. If two entries fine-tune the same model on the same task,
@@ -173,16 +163,10 @@ def fill_tables(
 
     Args:
         results: Results of any tasks; those that no table has are ignored.
-        only_in: Table of an entry, "" for none. Entries that it lacks can be in any table.
     """
-    only = only_in or {}
     filled = []
     for table in PAPER_TABLES.values():
-        shown = [
-            row
-            for row in results
-            if row.paper_table == table.key and only.get(row.entry, table.key) == table.key
-        ]
+        shown = [row for row in results if row.paper_table == table.key]
         rows = _our_rows(shown, table)
         comparisons = compare_features(shown)
         notes = _notes(table, rows)
@@ -198,7 +182,7 @@ def fill_table(
     columns: Sequence[Column] | None = None,
     axis: str = "",
     notes: Iterable[str] = (),
-    comparisons: tuple[VariantComparison, ...] = (),
+    comparisons: tuple[Comparison, ...] = (),
 ) -> FilledTable:
     """Return a table of the paper with our rows.
 

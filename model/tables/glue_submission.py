@@ -100,30 +100,20 @@ def build_submission(
         PredictionsError: A prediction has no label or score, or one that the task does not have.
         ArtifactCorruptError: A file does not match its manifest.
     """
-    candidates: dict[str, list[_Candidate]] = {}
-    for evaluation in evaluations:
-        task, given = tasks.get(evaluation.result.task), inputs[evaluation.entry]
-        if task is None or evaluation.result.model.data:
-            continue
-        files = {entry.path: entry for entry in given.files}
-        for split, name in task.submission.items():
-            entry = files.get(predictions_file(split))
-            if entry and name in SERVER_FILES:
-                found = _Candidate(name, evaluation, task, InputFile.of(given, entry))
-                candidates.setdefault(name, []).append(found)
+    candidates = _find_candidates(evaluations, inputs=inputs, tasks=tasks)
     notes: list[str] = []
     texts: dict[str, str] = {}
     entries: dict[str, str] = {}
     for name in (name for name in SERVER_FILES if name in candidates):
         chosen, *others = sorted(candidates[name], key=lambda candidate: candidate.rank)
-        notes += _notes(chosen, others)
         chosen.file.read()  # checks the digest
         predictions = read_lines(chosen.file.url)
-        notes += _count_notes(chosen, predictions)
-        if not _id_fault(predictions):
+        ids = [str(item["id"]) for item in predictions]
+        notes += [*_choice_notes(chosen, others), *_count_notes(chosen, ids)]
+        if not _id_fault(ids):
             if name == _MAJORITY_FILE:
                 label = chosen.evaluation.result.majority_label
-                predictions = [{"id": item["id"], "label": label} for item in predictions]
+                predictions = [{"id": item, "label": label} for item in ids]
             ordered = sorted(predictions, key=lambda item: int(item["id"]))
             rows = (f"{item['id']}\t{_answer(item, chosen)}\n" for item in ordered)
             texts[name], entries[name] = "".join([_HEADER, *rows]), chosen.entry
@@ -131,6 +121,27 @@ def build_submission(
     if texts and missing:
         notes.append(f"the server takes all its files at once; missing: {', '.join(missing)}")
     return Submission(to_zip(texts) if texts else b"", entries, missing, tuple(notes))
+
+
+def _find_candidates(
+    evaluations: Sequence[Evaluation],
+    *,
+    inputs: Mapping[str, StageInput],
+    tasks: Mapping[str, Task],
+) -> dict[str, list[_Candidate]]:
+    """Return the entries with predictions for each file of the server."""
+    candidates: dict[str, list[_Candidate]] = {}
+    for evaluation in evaluations:
+        task, artifact = tasks.get(evaluation.result.task), inputs[evaluation.entry]
+        if task is None or evaluation.result.model.data:
+            continue
+        files = {entry.path: entry for entry in artifact.files}
+        for split, name in task.submission.items():
+            entry = files.get(predictions_file(split))
+            if entry and name in SERVER_FILES:
+                candidate = _Candidate(name, evaluation, task, InputFile.of(artifact, entry))
+                candidates.setdefault(name, []).append(candidate)
+    return candidates
 
 
 def to_zip(texts: Mapping[str, str]) -> bytes:
@@ -148,7 +159,7 @@ def to_zip(texts: Mapping[str, str]) -> bytes:
     return data.getvalue()
 
 
-def _notes(chosen: _Candidate, others: Sequence[_Candidate]) -> Iterator[str]:
+def _choice_notes(chosen: _Candidate, others: Sequence[_Candidate]) -> Iterator[str]:
     """Yield notes on the choice of an entry."""
     name, entry = chosen.name, chosen.entry
     if cut := chosen.evaluation.result.cut.on(""):
@@ -160,36 +171,28 @@ def _notes(chosen: _Candidate, others: Sequence[_Candidate]) -> Iterator[str]:
         yield f"{name}: {names} answer it; taken: {entry}, the best on dev"
 
 
-def _count_notes(chosen: _Candidate, predictions: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _count_notes(chosen: _Candidate, ids: Sequence[str]) -> Iterator[str]:
     """Yield a note on predictions that are not those of the server's rows."""
-    name, entry, count = chosen.name, chosen.entry, f"{len(predictions):,}"
-    if fault := _id_fault(predictions):
+    name, entry, count = chosen.name, chosen.entry, SERVER_FILES[chosen.name]
+    if fault := _id_fault(ids):
         yield (
-            f"{name}: skipped: {entry} has {count} predictions, {fault}; the server expects one "
-            "for each row of the test file, index 0 to n - 1"
+            f"{name}: skipped: {entry} has {len(ids):,} predictions, {fault}; the server expects "
+            "one for each row of the test file, index 0 to n - 1"
         )
-    elif len(predictions) != SERVER_FILES[name]:
+    elif len(ids) != count:
         yield (
-            f"{name}: {count} rows of {entry}; the server expects {SERVER_FILES[name]:,}, those of "
-            "GLUE's own test file"
+            f"{name}: {len(ids):,} rows of {entry}; the server expects {count:,}, those of GLUE's "
+            "own test file"
         )
 
 
-def _id_fault(predictions: Sequence[Mapping[str, Any]]) -> str:
-    """Return the problem of ids that are not a permutation of 0 to n - 1, or ""."""
-    ids = [str(item["id"]) for item in predictions]
-    known = set(ids)
-    expected = {str(number) for number in range(len(ids))}
+def _id_fault(ids: Sequence[str]) -> str:
+    """Return what is wrong with ids that are not 0 to n - 1 in any order, or ""."""
     if not ids:
         return "none"
-    if known == expected:
-        return ""
-    if len(known) < len(ids):
-        duplicates = [item for item, count in Counter(ids).items() if count > 1][:_MAX_SHOWN]
-        return f"ids twice: {', '.join(duplicates)}"
-    unexpected = [item for item in ids if item not in expected][:_MAX_SHOWN]
-    missing = [str(number) for number in range(len(ids)) if str(number) not in known][:_MAX_SHOWN]
-    return f"with ids such as {', '.join(unexpected)} and without {', '.join(missing)}"
+    expected = {str(number) for number in range(len(ids))}
+    wrong = [item for item, count in Counter(ids).items() if count > 1 or item not in expected]
+    return f"with ids such as {', '.join(wrong[:_MAX_SHOWN])}" if wrong else ""
 
 
 def _answer(prediction: Mapping[str, Any], candidate: _Candidate) -> str:

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import csv
 import io
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from model.monitoring.formatting import format_percent
+from model.formatting import format_percent
+from model.tables.compare import LEVEL, MEAN, Comparison
 from model.tables.document import Tables
 from model.tables.filled_tables import FilledTable, OurRow, PaperRow, other_splits
-from model.tables.paper_results import Column
+from model.tables.paper import Column
 from model.tables.results import MAJORITY_CLASS, ResultRow
-from model.tables.significance import LEVEL, Comparison, EntryComparison
 from model.tasks.reduced_data import cut_notes, marked
 
 CSV_COLUMNS = ("entry", "task", "split", "metric", "statistic", "value", "cut", "reference")
@@ -59,7 +60,7 @@ def text_tables(tables: Tables) -> list[TextTable]:
     listed = [row for row in rows if row.is_listed]
     grids = [results_table(listed), entries_table(rows)] if rows else []
     if tables.comparisons:
-        grids.append(comparisons_table(tables.comparisons))
+        grids.append(comparisons_table(tables))
     for table in tables.tables:
         grids += [paper_table(table)] if table.rows else []
         grids += [variants_table(table)] if table.comparisons else []
@@ -168,11 +169,14 @@ def _result_notes(rows: Sequence[ResultRow]) -> list[str]:
     return notes + cut_notes((row.entry, row.cut) for row in rows)
 
 
-def comparisons_table(comparisons: Sequence[EntryComparison]) -> TextTable:
+def comparisons_table(tables: Tables) -> TextTable:
     """Return the difference of means of each two entries of a task with its 95 % interval."""
+    comparisons = tables.comparisons
+    cut: dict[str, tuple[str, ...]] = defaultdict(tuple)
+    cut |= {row.entry: row.cut for row in tables.main}
     cells = [
         {
-            "task": item.title,
+            "task": f"mean of {len(item.columns)} tasks" if item.title == MEAN else item.title,
             "entry": item.first,
             "minus": item.second,
             **_test_cells(item),
@@ -180,14 +184,13 @@ def comparisons_table(comparisons: Sequence[EntryComparison]) -> TextTable:
         for item in comparisons
     ]
     for row, item in zip(cells, comparisons, strict=True):
-        row["difference"] = marked(row["difference"], (*item.first_cut, *item.second_cut))
-    sides = (((i.first, i.first_cut), (i.second, i.second_cut)) for i in comparisons)
+        row["difference"] = marked(row["difference"], cut[item.first] + cut[item.second])
     notes = [
         "Means over the restarts of each entry's best grid point on dev, times 100.",
         TEST_NOTE,
         "The grid points were chosen on the same dev rows, so means lean upward, and more after "
         "wider grids.",
-        *cut_notes(side for pair in sides for side in pair),
+        *cut_notes((side, cut[side]) for i in comparisons for side in (i.first, i.second)),
     ]
     return _text_table("Entries on the same task", cells, notes=notes, numbers="difference")
 
@@ -196,7 +199,7 @@ def variants_table(filled: FilledTable) -> TextTable:
     """Return the comparisons of a table's variants, with the paper's differences."""
     cells = [
         {
-            "column": item.column,
+            "column": item.title,
             "variant": item.first,
             "is": item.verdict,
             "than": item.second,
@@ -292,38 +295,28 @@ def _escaped(text: str) -> str:
 
 def to_csv(rows: Sequence[ResultRow]) -> str:
     """Return one line per value: ratios in full, the paper's values divided by 100."""
-    return _csv(CSV_COLUMNS, (line for row in rows for line in _result_lines(row)))
+    out = io.StringIO()
+    writer = csv.DictWriter(out, CSV_COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    for line in (line for row in rows for line in _result_lines(row)):
+        writer.writerow({name: _csv_cell(cell) for name, cell in line.items()})
+    return out.getvalue()
 
 
 def _result_lines(row: ResultRow) -> Iterator[dict[str, object]]:
-    values = {
-        **{"mean": row.mean, "sd": row.sd, "runs": row.restarts, "best": row.best},
-        **{"ensemble": row.ensemble, "majority": row.majority, "cells": row.trials},
-        **{f"run-{number}": value for number, value in enumerate(row.runs)},
-        **{f"paper-{name}-{row.paper_split}": _ratio(value) for name, value in row.paper.items()},
-    }
-    for statistic, value in values.items():
-        is_paper = statistic.startswith("paper-")
+    about = {name: getattr(row, name) for name in ("entry", "task", "split", "metric")}
+    cut = {"cut": "; ".join(row.cut)}
+    values = {"mean": row.mean, "sd": row.sd, "runs": row.restarts, "best": row.best}
+    values |= {"ensemble": row.ensemble, "cells": row.trials}
+    values |= {f"run-{number}": value for number, value in enumerate(row.runs)}
+    for name, value in values.items():
         if value is not None:
-            yield {
-                **{"entry": row.entry, "task": row.task, "split": row.split, "metric": row.metric},
-                **{"statistic": statistic, "value": value},
-                "cut": "" if is_paper else "; ".join(row.cut),
-                "reference": "" if is_paper or statistic == "majority" else row.reference,
-            }
-
-
-def _ratio(value: float | None) -> float | None:
-    """Return a number of the paper divided by 100."""
-    return None if value is None else round(value / 100, 6)
-
-
-def _csv(columns: Sequence[str], lines: Iterable[Mapping[str, Any]]) -> str:
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows([_csv_cell(line.get(name, "")) for name in columns] for line in lines)
-    return out.getvalue()
+            yield about | cut | {"statistic": name, "value": value, "reference": row.reference}
+    if row.majority is not None:
+        yield about | cut | {"statistic": "majority", "value": row.majority}
+    for model, score in row.paper.items():
+        name = f"paper-{model}-{row.paper_split}"
+        yield about | {"statistic": name, "value": round(score / 100, 6)}
 
 
 def _csv_cell(cell: object) -> object:

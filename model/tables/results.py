@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from pydantic import ConfigDict, Field
 
-from model.tables.paper_results import PAPER_TABLES, PaperModel
+from model.tables.paper import PAPER_TABLES, PaperModel
 from model.tables.resampling import Sample, read_samples
 from model.task_results import (
     DEV,
@@ -70,25 +70,6 @@ def digits_of(content: str) -> str:
     return content.removeprefix("sha256:")[:_DIGITS]
 
 
-def is_redundant_ensemble(evaluation: Evaluation, evaluations: Sequence[Evaluation]) -> bool:
-    """Return whether all single models of an ensemble are also models of other entries."""
-    result = evaluation.result
-    if result.ensemble == 1:
-        return False
-    known = [
-        trial.training
-        for other in evaluations
-        if other.result.task == result.task and _precedence(other) < _precedence(evaluation)
-        for trial in other.result.trials
-    ]
-    return all(trial.training in known for trial in result.trials)
-
-
-def _precedence(evaluation: Evaluation) -> tuple[bool, int, str]:
-    """Return a sort key: of entries with equal trials, the first one owns them."""
-    return evaluation.result.ensemble > 1, len(evaluation.result.trials), evaluation.entry
-
-
 def model_label(model: FinetunedModel, *, method: str, ensemble: int = 1) -> str:
     """Return a short description of a model, such as `phase-2, L=12 H=768 A=12`."""
     names = {"scratch": "from scratch", "init_checkpoint": "given checkpoint"}
@@ -128,9 +109,6 @@ class ResultRow(Scores):
     method: str = ""
     start: str = ""
     """Start of fine-tuning: a phase, `scratch`, or the name of a folder."""
-
-    features: str = ""
-    """Layers of a frozen encoder that are used as features."""
 
     data: str = ""
     """Name of the data if it is not the data of the task."""
@@ -216,13 +194,7 @@ def result_rows(evaluations: Sequence[Evaluation], *, tasks: Mapping[str, Task])
     Raises:
         ConfigError: A task refers to a column that its paper table does not have.
     """
-    return [
-        row
-        for item in evaluations
-        for row in _rows(
-            item, tasks.get(item.result.task), is_redundant=is_redundant_ensemble(item, evaluations)
-        )
-    ]
+    return [row for item in evaluations for row in _rows(item, tasks.get(item.result.task))]
 
 
 def main_rows(rows: Iterable[ResultRow]) -> list[ResultRow]:
@@ -230,9 +202,9 @@ def main_rows(rows: Iterable[ResultRow]) -> list[ResultRow]:
     return [row for row in rows if row.is_main and row.split == DEV]
 
 
-def _rows(item: Evaluation, task: Task | None, *, is_redundant: bool) -> Iterator[ResultRow]:
+def _rows(item: Evaluation, task: Task | None) -> Iterator[ResultRow]:
     result, model = item.result, item.result.model
-    size = result.ensemble if is_redundant else 1
+    size = result.ensemble if result.has_shared_trials else 1
     about: dict[str, Any] = {
         "task": result.task,
         "title": task.title if task else result.task,
@@ -241,7 +213,6 @@ def _rows(item: Evaluation, task: Task | None, *, is_redundant: bool) -> Iterato
         "settings": model,
         "method": result.method,
         "start": model.start,
-        "features": model.feature_layers,
         "data": model.data,
         "dev_score": result.dev_score,
         "trials": len(result.trials),
@@ -250,7 +221,7 @@ def _rows(item: Evaluation, task: Task | None, *, is_redundant: bool) -> Iterato
     for split in _splits(result, task):
         for metric in sorted(result.metrics[split], key=lambda name: (name != result.metric, name)):
             scores = dict(result.scores(split, metric))
-            if is_redundant:  # its single models have other rows
+            if result.has_shared_trials:  # its single models have other rows
                 scores |= {"runs": (), "failed": 0, "best": None}
             has_value = result.value(split, metric) is not None
             is_dev, runs = split == DEV, scores["runs"]

@@ -6,9 +6,10 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
+from model.tables.compare import Side, VariantPair, compare_variants
 from model.tables.filled_tables import (
     RESTARTS_NOTE,
     FilledCell,
@@ -18,24 +19,22 @@ from model.tables.filled_tables import (
     fill_tables,
     score_cell,
 )
-from model.tables.paper_results import (
+from model.tables.paper import (
     ABLATIONS,
-    CUSTOM,
+    FEATURES_TABLE,
     PAPER_TABLES,
     PERPLEXITY,
+    STEPS_FIGURE,
     Column,
     PaperTable,
 )
 from model.tables.results import ResultRow, digits_of, main_rows, reference_to
-from model.tables.significance import Side, VariantPair, compare_variants
 from model.task_results import DEV
 from schemas.finetune_configs import ExpandedAxis, ExpandedEntry, TabulateConfig
 from schemas.fingerprint import content_digest
 from schemas.manifest import StageInput
 
-STEPS = "figure-5"
-FEATURES = "table-7"
-"""Table that is filled with all entries, of a sweep or not."""
+STEPS, FEATURES = STEPS_FIGURE.key, FEATURES_TABLE.key
 
 ONCE_NOTE = (
     "Restarts differ in the data order and new weights of fine-tuning. Each variant was pretrained "
@@ -59,19 +58,22 @@ class Sweep(NamedTuple):
         return frozenset(entry.entry for entry in self.config.expanded_sweep if entry.variants)
 
     @property
-    def only_in(self) -> dict[str, str]:
-        """Further table of its entries; "" for none."""
+    def results_outside(self) -> list[ResultRow]:
+        """Results for the paper's tables: of all entries that no axis varies, and for Table 7 of
+        the choices of layers."""
         axes = {name for name, axis in self.config.axes.items() if axis.table == FEATURES}
-        return {
-            entry.entry: FEATURES if axes & entry.variants.keys() else ""
-            for entry in self.config.expanded_sweep
-            if entry.variants
-        }
+        choices = {e.entry for e in self.config.expanded_sweep if axes & e.variants.keys()}
+        return [
+            row
+            for row in self.results
+            if row.entry not in self.entries
+            or (row.entry in choices and row.paper_table == FEATURES)
+        ]
 
 
 def all_tables(sweep: Sweep) -> tuple[FilledTable, ...]:
     """Return the paper's tables and figure in its order with our rows, then the other axes."""
-    found = fill_tables(sweep.results, only_in=sweep.only_in) + fill_sweep(sweep)
+    found = fill_tables(sweep.results_outside) + fill_sweep(sweep)
     order = [*sorted({*PAPER_TABLES, *ABLATIONS} - {STEPS}), STEPS]
     return tuple(
         sorted(found, key=lambda one: order.index(one.key) if one.key in order else len(order))
@@ -107,7 +109,6 @@ class _Line(NamedTuple):
 
     column: Column
     entries: Sequence[ExpandedEntry]  # () if the recipe has no entry for the column
-    is_ensemble: bool = False
 
 
 class _Side(NamedTuple):
@@ -116,6 +117,11 @@ class _Side(NamedTuple):
     name: str
     variant: str
     context: Mapping[str, str]
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """Variant and those of the other axes."""
+        return self.variant, _text(self.context)
 
 
 @dataclass(frozen=True)
@@ -170,14 +176,15 @@ class _AxisTable:
         entry = next((entry.entry for entry in line.entries if _is_at(entry, place)), None)
         for row in self.sweep.results:
             if (row.entry, row.split, row.metric) == (entry, DEV, line.column.metric):
-                return score_cell(row, is_ensemble=line.is_ensemble)
+                return score_cell(row, is_ensemble=row.mean is None and row.ensemble is not None)
         return None
 
     def _pairs(self, rows: Sequence[OurRow]) -> Iterator[VariantPair]:
         """Yield comparisons on each column in which both rows have restarts."""
         scored = {(r.entry, r.metric): r for r in self.sweep.results if r.split == DEV}
+        by_place = {(row.variant, _text(row.context)): row for row in rows}
         for first, second, context in self._compared():
-            sides = [row for side in (first, second) for row in rows if _is_row(row, side)]
+            sides = [by_place[side.place] for side in (first, second) if side.place in by_place]
             for column in (line.column for line in self.lines):
                 cells = [row.cells[column.key] for row in sides if column.key in row.cells]
                 # An axis that does not affect an entry gives both rows its scores.
@@ -217,7 +224,7 @@ def _axis_table(sweep: Sweep, name: str) -> _AxisTable:
     others = {other: axis.variants for other, axis in axes.items() if other in known}
     places = itertools.product(*others.values())
     contexts = [dict(zip(others, place, strict=True)) for place in places]
-    custom = replace(CUSTOM, key=f"sweep-{name}", title=f"Sweep: {name}")
+    custom = PaperTable(key=f"sweep-{name}", title=f"Sweep: {name}")
     ablation = ABLATIONS.get(axes[name].table, custom)
     lines = _lines(ablation, entries, main)
     return _AxisTable(name, axes[name], ablation, sweep, entries, contexts, lines)
@@ -236,21 +243,15 @@ def _lines(
         scored = (column.task, column.method)
         fits = (of for of, row in firsts.items() if (row.task, row.method) == scored)
         of = next(fits, "")
-        is_ensemble = bool(of) and firsts.pop(of).ensemble_of > 1
-        lines.append(_Line(column, by_entry.get(of, ()), is_ensemble))
-    return lines + [
-        _Line(Column(key=of, metric=row.metric, split="dev"), by_entry[of], row.ensemble_of > 1)
-        for of, row in firsts.items()
-    ]
+        firsts.pop(of, None)
+        lines.append(_Line(column, by_entry.get(of, ())))
+    own = {of: Column(key=of, metric=row.metric, split="dev") for of, row in firsts.items()}
+    return lines + [_Line(column, by_entry[of]) for of, column in own.items()]
 
 
 def _is_at(entry: ExpandedEntry, place: Mapping[str, str]) -> bool:
     """Return whether an entry belongs there; axes that do not affect the entry are ignored."""
     return all(place.get(axis) == variant for axis, variant in entry.variants.items())
-
-
-def _is_row(row: OurRow, side: _Side) -> bool:
-    return (row.variant, row.context) == (side.variant, side.context)
 
 
 def _perplexity(sweep: Sweep, phase: str) -> FilledCell | None:

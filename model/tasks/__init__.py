@@ -98,9 +98,6 @@ def _check_splits(task: Task, config: ExamplesConfig) -> None:
                 f"{field_name(field)}: no split {unknown[0]!r:.80} in {task.name}. "
                 f"Choose from {', '.join(task.splits)}"
             )
-    for split, limit in config.max_samples.items():
-        if limit < 1:
-            raise ConfigError(f"max_samples.{split}: expected 1 or more, got {limit}")
 
 
 def _check_dev_fraction(task: Task, config: ExamplesConfig) -> None:

@@ -131,17 +131,6 @@ def read_json(url: str, *, error: type[InputError]) -> Any:
         return data.read_json(error)
 
 
-def file_chunks(url: str) -> Iterator[bytes]:
-    """Yield the decompressed bytes of a file in chunks.
-
-    Raises:
-        CorruptInputError: The compressed bytes are truncated or damaged.
-        MissingInputError: The file does not exist.
-    """
-    with open_file(url) as stream:
-        yield from _decompress(url, stream)
-
-
 def _decompress(url: str, stream: IO[bytes]) -> Iterator[bytes]:
     stream.seek(0)
     compression = compression_of(stream.read(_HEAD), name=url)

@@ -40,7 +40,7 @@ def read_mrpc(task: Task, split: str, url: str) -> Iterator[Row | BadRow]:
     if not base_name(url).startswith(MSR_TRAIN):
         yield from read_text_rows(task, split, url)
         return
-    dev_pairs = _dev_pairs(url)
+    dev_pairs = _read_dev_pairs(url)
 
     def check_split(row: Row) -> None:
         pair = tuple(str(name).strip() for name in row.values["pair"])
@@ -48,12 +48,11 @@ def read_mrpc(task: Task, split: str, url: str) -> Iterator[Row | BadRow]:
             raise InvalidRowError("other-split", " ".join(pair), is_fault=False)
 
     columns = {**task.layout.columns, "pair": (("#1 ID", "#2 ID"),)}
-    layout = replace(task.layout, columns=columns, named_columns={})
-    with_pairs = replace(task, layout=layout)
+    with_pairs = replace(task, layout=replace(task.layout, columns=columns, named_columns={}))
     yield from read_text_rows(with_pairs, split, url, check=check_split)
 
 
-def _dev_pairs(url: str) -> set[tuple[str, ...]]:
+def _read_dev_pairs(url: str) -> set[tuple[str, ...]]:
     siblings = {name: uri for uri, name in list_folder_of(url)}
     dev_ids = next((siblings[name] for name in DEV_IDS if name in siblings), None)
     if dev_ids is None:
@@ -80,8 +79,8 @@ def _glue(
     sizes: tuple[int, ...],
     *,
     texts: Sequence[tuple[str, ...]] = PAIR,
-    answer: Mapping[str, tuple[str, ...]] = {"label": ("label",)},
-    ids: tuple[tuple[str, ...], ...] = IDS,
+    answers: Sequence[str] = ("label",),
+    ids: Sequence[tuple[str, ...]] = IDS,
     labels: tuple[str, ...] = ("0", "1"),
     hub: str = "",
     hub_labels: Sequence[str] = (),
@@ -89,30 +88,12 @@ def _glue(
     layout: Mapping[str, Any] = {},
     **more: Any,
 ) -> Task:
-    """Return a task of GLUE.
-
-    Args:
-        name: Name of the task.
-        title: Name in tables, and of the folder.
-        sizes: Rows of the splits, in their order.
-        texts: Alternative columns of the texts.
-        answer: Field of the answer with its alternative columns.
-        ids: Alternative columns of the id.
-        labels: Classes in the order of the outputs.
-        hub: Name of the folder on the hub, if different.
-        hub_labels: Names of the labels on the hub, if different.
-        metrics: Metrics, the official one first.
-        layout: Further fields of `FileLayout`.
-        **more: Further fields of `Task`.
-    """
-    columns = {
-        "text": tuple(texts),
-        **{field: tuple((name,) for name in names) for field, names in answer.items()},
-        "id": ids,
-    }
+    """Return a task of GLUE: `sizes` are the rows of its splits, `texts`, `answers` and `ids` its
+    alternative columns, `hub` and `hub_labels` the hub's names of its folder and labels."""
+    field = "label" if labels else "score"
+    columns = {"text": tuple(texts), field: tuple((name,) for name in answers), "id": tuple(ids)}
     hub_names = dict(zip(hub_labels or labels, labels, strict=True))
     settings: dict[str, Any] = {
-        "type": "classification",
         "splits": {"train": ("train",), "dev": ("dev", "validation"), "test": ("test",)},
         "folders": (title, hub or name),
         "reader": read_text_rows,
@@ -122,6 +103,7 @@ def _glue(
     return Task(
         name=name,
         title=title,
+        type="classification" if labels else "regression",
         layout=FileLayout(**{"columns": columns, "hub_labels": hub_names, **layout}),
         sizes=dict(zip(settings["splits"], sizes, strict=True)),
         labels=labels,
@@ -153,7 +135,7 @@ _MRPC = _glue(
     "MRPC",
     (3_668, 408, 1_725),
     texts=(("#1 String", "#2 String"), *PAIR),
-    answer={"label": ("Quality", "label")},
+    answers=("Quality", "label"),
     hub_labels=("not_equivalent", "equivalent"),
     metrics=("f1", "accuracy"),
     splits={
@@ -170,7 +152,7 @@ _MNLI = _glue(
     "MNLI",
     (392_702, 9_815, 9_796, 9_832, 9_847, 1_104),
     **_NLI,
-    answer={"label": ("gold_label", "label", "Label")},
+    answers=("gold_label", "label", "Label"),
     layout={"hub_labels": _MNLI_HUB, "dropped_labels": frozenset({"-"})},
     splits={
         "train": _mnli_split("train"),
@@ -191,7 +173,7 @@ _AX = _glue(
     "AX",
     (1_104,),
     **_NLI,
-    answer={"label": ("label", "Label", "gold_label")},
+    answers=("label", "Label", "gold_label"),
     layout={"hub_labels": _MNLI_HUB},
     splits={"test": (*_DIAGNOSTIC, "test")},
     folders=_DIAGNOSTIC_FOLDERS,
@@ -224,11 +206,10 @@ GLUE_TASKS: dict[str, Task] = {
             "sts-b",
             "STS-B",
             (5_749, 1_500, 1_379),
-            type="regression",
             labels=(),
             hub="stsb",
             metrics=("spearman", "pearson"),
-            answer={"score": ("score", "label")},
+            answers=("score", "label"),
             layout={"score_range": (0.0, 5.0)},
         ),
         _glue(
@@ -238,7 +219,7 @@ GLUE_TASKS: dict[str, Task] = {
             texts=(("question1", "question2"), ("text_a", "text_b")),
             hub_labels=("not_duplicate", "duplicate"),
             metrics=("f1", "accuracy"),
-            answer={"label": ("is_duplicate", "label")},
+            answers=("is_duplicate", "label"),
             ids=CUSTOM_IDS,
         ),
         _MNLI,

@@ -164,7 +164,7 @@ def _split_sentences(data: DataFile, *, has_header: bool) -> Iterator[list[_Line
         if text is None or (text.strip(_BLANK) and not is_mark):
             if is_before_header:
                 is_before_header = False
-            elif lines or text is None or not is_comment(text):
+            elif lines or text is None or not _is_comment(text):
                 lines.append(_Line(number, text, marks))
         elif lines:
             yield lines
@@ -179,27 +179,29 @@ def _decode(line: bytes) -> str | None:
         return None
 
 
-def split_line(text: str) -> list[str]:
+def _split_line(text: str) -> list[str]:
     """Split a line at its tabs if it has any, otherwise at its spaces."""
     if "\t" in text:
         return [cell.strip(" \r") for cell in text.rstrip(_BLANK).split("\t")]
     return _SPACES.split(text.strip(_BLANK))
 
 
-def is_comment(text: str) -> bool:
+def _is_comment(text: str) -> bool:
     """Return whether a line at the start of a sentence is a comment, such as `# id 7`.
 
     It is a word if it ends in a tag. A comment may end in a single letter, so a tag without a type
     must be the second of two cells.
     """
-    cells = split_line(text)
+    if not text.startswith("# "):
+        return False
+    cells = _split_line(text)
     is_word = is_tag(cells[-1]) and (not is_bare(cells[-1]) or len(cells) == 2)
-    return text.startswith("# ") and not is_word
+    return not is_word
 
 
 def _find_columns(data: DataFile, line: _Line, task: Task, split: str) -> _Columns:
     """Return the columns that the recipe names, or the first and the last of the first line."""
-    cells = split_line(line.text or "")
+    cells = _split_line(line.text or "")
     if not task.layout.named_columns:
         tags = len(cells) - 1 if len(cells) > 1 else None
         if tags is None and is_answered(split):
@@ -211,7 +213,7 @@ def _find_columns(data: DataFile, line: _Line, task: Task, split: str) -> _Colum
         return _Columns(0, tags, len(cells), True)
     names = number_columns(cells)
     if task.layout.has_conll_header:
-        names = tuple(split_line(data.first_line.decode(errors="replace")))
+        names = tuple(_split_line(data.first_line.decode(errors="replace")))
     fields = find_fields(names, task, split, data.url)
     words = names.index(fields["words"][0])
     tags = names.index(fields["tags"][0]) if "tags" in fields else None
@@ -236,7 +238,7 @@ def _parse_line(line: _Line, columns: _Columns) -> tuple[str, str]:
     """Return the word and the tag of a line."""
     if line.text is None:
         raise InvalidRowError("not-utf-8", "bytes that are not UTF-8")
-    cells, size = split_line(line.text), columns.size
+    cells, size = _split_line(line.text), columns.size
     if len(cells) < size or (columns.is_exact and len(cells) > size):
         reason = f"too-{'few' if len(cells) < size else 'many'}-columns"
         expected = f"{size}" if columns.is_exact else f"{size} or more"

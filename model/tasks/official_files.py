@@ -126,13 +126,11 @@ def raw_inputs_of(found: Mapping[str, Sequence[str]], *, task: Task) -> tuple[Ra
     inputs: list[RawInput] = []
     for split, files in found.items():
         for number, uri in enumerate(files):
-            name, identity = f"{split}/{base_name(uri)}", f"{split} {number}"
-            inputs.append(_raw_input(uri, name, identity))
-            if companions := task.layout.companions.get(base_name(uri)):
-                present = {name: url for url, name in list_folder_of(uri)}
-                for companion in [name for name in companions if name in present][:1]:
-                    url, name_of_input = present[companion], f"{split}/{companion}"
-                    inputs.append(_raw_input(url, name_of_input, f"{split} beside"))
+            inputs.append(_raw_input(uri, f"{split}/{base_name(uri)}", f"{split} {number}"))
+            companions = task.layout.companions.get(base_name(uri), ())
+            beside = {name: url for url, name in list_folder_of(uri)} if companions else {}
+            for name in [name for name in companions if name in beside][:1]:
+                inputs.append(_raw_input(beside[name], f"{split}/{name}", f"{split} beside"))
     return tuple(inputs)
 
 
@@ -172,26 +170,30 @@ def _list_files(folder: str) -> list[tuple[str, str]]:
 def _missing(split: str, config: ExamplesConfig, *, task: Task) -> MissingInputError:
     globs = [glob for glob in file_globs(task, split) if not glob.endswith(_COMPRESSED)]
     more = " or another of its official names" if len(globs) > _MAX_SHOWN_GLOBS else ""
-    expected = ", ".join(globs[:_MAX_SHOWN_GLOBS]) + more
+    expected = f"{', '.join(globs[:_MAX_SHOWN_GLOBS])}{more} for {task.name} {split}"
+    folder, file = field_name("data_dir"), field_name(f"data_files.{split}")
     if config.data_dir is None:
         splits = ", ".join(config.data_files)
-        return MissingInputError(
-            f"{field_name(f'data_files.{split}')}: expected a file of {task.name} {split}, got "
-            f"files of {splits} only. Add it, or set {field_name('data_dir')} to a folder with "
-            f"{expected}{_split_advice(split, task)}"
+        message = (
+            f"{file}: expected {expected}, found files of {splits} only. Add it, or set {folder}"
         )
+    else:
+        shown = _describe_folder(config.data_dir)
+        message = (
+            f"{config.data_dir}: expected {expected}, found {shown}. Correct {folder}, or name the "
+            f"file by {file}"
+        )
+    return MissingInputError(message + _split_advice(split, task))
+
+
+def _describe_folder(folder: str) -> str:
     names: list[str] = []
-    if is_folder(config.data_dir):
-        fs, path = filesystem(config.data_dir)
+    if is_folder(folder):
+        fs, path = filesystem(folder)
         names = sorted(base_name(str(name)) for name in fs.ls(path, detail=False))
+    more = len(names) - _MAX_SHOWN_NAMES
     shown = ", ".join(names[:_MAX_SHOWN_NAMES]) or "nothing"
-    if len(names) > _MAX_SHOWN_NAMES:
-        shown += f" and {len(names) - _MAX_SHOWN_NAMES} more"
-    return MissingInputError(
-        f"{config.data_dir}: expected {expected} for {task.name} {split}, found {shown}. "
-        f"Correct {field_name('data_dir')}, or name the file by "
-        f"{field_name(f'data_files.{split}')}{_split_advice(split, task)}"
-    )
+    return f"{shown} and {more} more" if more > 0 else shown
 
 
 def _split_advice(split: str, task: Task) -> str:

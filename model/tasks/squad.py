@@ -25,7 +25,7 @@ NOT_FOUND = -1
 """Start of an answer that does not occur in the context."""
 
 _TRAINED_ON = frozenset({"train", "augmentation"})
-_TEXTS = ("id", "question", "context")
+_TEXTS = ("context", "id", "question")
 _LAYOUT = FileLayout(
     columns={
         "text": (_TEXTS,),
@@ -66,7 +66,8 @@ def read_squad(task: Task, split: str, url: str) -> Iterator[Row | BadRow]:
 
 def _json_questions(data: DataFile, task: Task) -> Iterator[Row | BadRow]:
     content = data.read_json(TaskDataError)
-    if not isinstance(content, dict) or not isinstance(content.get("data"), list):
+    articles = content.get("data") if isinstance(content, dict) else None
+    if not isinstance(articles, list):
         found = sorted(content) if isinstance(content, dict) else f"a {type(content).__name__}"
         raise TaskDataError(
             f"{data.url}: expected SQuAD's JSON, an object with the list data, found "
@@ -78,7 +79,7 @@ def _json_questions(data: DataFile, task: Task) -> Iterator[Row | BadRow]:
             f"{data.url}: expected a table, because {field_name('columns')} is set, got SQuAD's "
             "nested JSON. Remove it"
         )
-    for number, article in enumerate(content["data"], start=1):
+    for number, article in enumerate(articles, start=1):
         paragraphs = article.get("paragraphs") if isinstance(article, dict) else None
         if not isinstance(paragraphs, list):
             yield BadRow(f"article {number}", "missing-key", "no list paragraphs")
@@ -94,49 +95,38 @@ def _paragraph_questions(paragraph: Any, title: Any, position: str) -> Iterator[
     if not isinstance(questions, list):
         yield BadRow(position, "missing-key", "no list qas")
         return
-    context = paragraph.get("context")
-    fault = _text_fault(context, "context")
     for number, values in enumerate(questions, start=1):
         where = f"question {number}, {position}"
-        if not isinstance(values, dict):
-            yield BadRow(where, "malformed", f"no object: {values!r:.60}")
-        elif fault is not None:
-            yield BadRow(where, *fault)
+        if isinstance(values, dict):
+            yield Row(where, {**values, "title": title, "context": paragraph.get("context")})
         else:
-            yield Row(where, {**values, "title": title, "context": context})
+            yield BadRow(where, "malformed", f"no object: {values!r:.60}")
 
 
 def _table_questions(data: DataFile, task: Task, split: str) -> Iterator[Row | BadRow]:
     for row in read_table(data, task, split).rows:
-        if isinstance(row, BadRow):
-            yield row
-            continue
-        texts = dict(zip(_TEXTS, row.values["text"], strict=True))
-        position, fault = f"row {row.number + 1}", _text_fault(texts["context"], "context")
-        if fault is not None:
-            yield BadRow(position, *fault)
-        else:
-            yield Row(position, {**row.values, **texts})
+        if isinstance(row, Row):
+            texts = dict(zip(_TEXTS, row.values["text"], strict=True))
+            row = Row(f"row {row.number + 1}", {**row.values, **texts})
+        yield row
 
 
 def _example(row: Row, *, task: Task, split: str, seen: set[str]) -> Row:
-    values = row.values
-    identity, question, title = values.get("id"), values.get("question"), values.get("title")
-    if isinstance(identity, int) and not isinstance(identity, bool):
-        identity = str(identity)
-    for name, value in (("id", identity), ("question", question)):
-        if (fault := _text_fault(value, name)) is not None:
-            raise InvalidRowError(*fault)
+    values, title = row.values, row.values.get("title")
+    if type(values.get("id")) is int:
+        values = {**values, "id": str(values["id"])}
+    for name in _TEXTS:
+        _check_text(values.get(name), name)
     if title is not None and not is_text(title):
         raise _malformed(f"title {title!r:.60}")
-    if identity in seen:
-        raise InvalidRowError("duplicate-id", str(identity))
-    seen.add(str(identity))
+    if values["id"] in seen:
+        raise InvalidRowError("duplicate-id", values["id"])
+    seen.add(values["id"])
     answers, is_impossible = _answers(values, task=task, split=split)
     columns = {
-        "id": identity,
+        "id": values["id"],
         "title": title or "",
-        "question": question,
+        "question": values["question"],
         "context": values["context"],
         "answers": answers.texts,
         "answer_starts": answers.starts,
@@ -174,13 +164,13 @@ def _answers(values: Mapping[str, Any], *, task: Task, split: str) -> tuple[Answ
     return answers, False
 
 
-def _text_fault(value: Any, name: str) -> tuple[str, str] | None:
-    """Return the reason and the content of an invalid text."""
+def _check_text(value: Any, name: str) -> None:
     if value is None:
-        return "missing-key", f"no {name}"
+        raise InvalidRowError("missing-key", f"no {name}")
     if not is_text(value):
-        return "malformed", f"{name} {value!r:.60}"
-    return None if value.strip() else (f"empty-{name}", repr(value))
+        raise _malformed(f"{name} {value!r:.60}")
+    if not value.strip():
+        raise InvalidRowError(f"empty-{name}", repr(value))
 
 
 # Answers

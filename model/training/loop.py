@@ -12,7 +12,7 @@ import contextlib
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -23,10 +23,10 @@ from torch.nn.parallel import DistributedDataParallel
 from model.data.batches import to_device
 from model.encoder.bert import Block
 from model.encoder.dropout import seed_dropout
-from model.launch.distributed import HostCopy, ProcessGroup
-from model.launch.stopping import StopRequest
-from model.optim.optimizer import Optimizer
+from model.optim import Optimizer
 from model.training.checkpoints import Checkpoints
+from model.training.distributed import HostCopy, ProcessGroup
+from model.training.stopping import StopRequest
 from schemas.errors import CheckpointError, DivergenceError, TrainingError
 from schemas.model_configs import CheckpointConfig
 
@@ -42,6 +42,13 @@ class GlobalBatch(Protocol):
 
 
 Batch = TypeVar("Batch", bound=GlobalBatch)
+
+
+class Logger(Protocol):
+    """Log of a training."""
+
+    def flush(self) -> None:
+        """Write all lines to disk. Called before a checkpoint."""
 
 
 class StepMetrics(NamedTuple):
@@ -79,7 +86,7 @@ class TrainingModule(ABC, Generic[Batch]):
     """Data, loss, schedule, evaluation and state of a training; `Trainer` runs it.
 
     Hooks have the names of PyTorch Lightning (`training_step`) and of callbacks of Hugging Face's
-    Trainer (`on_step_end`, `on_evaluate`).
+    Trainer (`on_step_end`).
     """
 
     name: str
@@ -89,6 +96,7 @@ class TrainingModule(ABC, Generic[Batch]):
     optimizer: Optimizer
     """Model and optimizer on the device; the optimizer may change between steps."""
 
+    logger: Logger
     checkpoint_config: CheckpointConfig
     is_bf16: bool
     is_compiled: bool = False
@@ -141,8 +149,15 @@ class TrainingModule(ABC, Generic[Batch]):
         """Count a step in the state, before its results are known."""
 
     @abstractmethod
-    def on_step_end(self, batch: Batch, metrics: StepMetrics) -> None:
-        """Log the last counted step. On a GPU the next step is already queued."""
+    def on_step_end(self, batch: Batch, metrics: StepMetrics) -> str:
+        """Log the last counted step; return why the losses diverge, or "".
+
+        On a GPU the next step is already queued.
+        """
+
+    def after_step(self, trainer: Trainer[Batch]) -> None:
+        """Do what is due after a step, before its checkpoint, such as an evaluation."""
+        del trainer
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
@@ -151,28 +166,6 @@ class TrainingModule(ABC, Generic[Batch]):
     @abstractmethod
     def batch_contents(self, batch: Batch) -> tuple[str, list[str]]:
         """Return the kind of a batch's contents, such as `examples`, and their names."""
-
-    def divergence_reason(self, loss: float) -> str:
-        """Return why the sequence of losses diverges, or ""."""
-        del loss
-        return ""
-
-    def should_evaluate(self) -> bool:
-        """Return whether to evaluate after this step."""
-        return False
-
-    def evaluate(self) -> Mapping[str, float] | None:
-        """Return held-out metrics including `loss`; None without new ones."""
-        return None
-
-    def on_evaluate(self, metrics: Mapping[str, float]) -> None:
-        """Record an evaluation."""
-
-    def save_snapshot(self) -> None:
-        """Save a snapshot of the last step if configured. Called before the step's checkpoint."""
-
-    def flush_logs(self) -> None:
-        """Flush the log to disk. Called before a checkpoint."""
 
 
 def resume_from_checkpoint(
@@ -282,31 +275,17 @@ class Trainer(Generic[Batch]):
         """
         del self._model
 
-    def evaluate(self) -> None:
-        """Evaluate if the module has new held-out metrics.
-
-        Raises:
-            DivergenceError: The held-out loss is not finite.
-        """
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Finish the last step, and pause the clock during the block: evaluation, snapshots."""
         self._finish_step()
         with self._clock.paused():
-            metrics = self.training.evaluate()
-        if metrics is None:
-            return
-        loss = metrics["loss"]
-        if not math.isfinite(loss):
-            raise DivergenceError(
-                f"{self.training.name}: after step {self.training.steps} the loss on held-out "
-                f"documents is {loss}: training diverged, and the weights are not "
-                f"saved; {self._last_checkpoint()}. {self.training.advice}"
-            )
-        self.training.on_evaluate(metrics)
+            yield
 
     def save(self) -> None:
         """Write a checkpoint."""
-        self._finish_step()
-        with self._clock.paused():
-            self.training.flush_logs()
+        with self.paused():
+            self.training.logger.flush()
             if self.group.is_main_process:
                 self.checkpoints.save(
                     self.training.steps,
@@ -354,11 +333,10 @@ class Trainer(Generic[Batch]):
             self._is_stopping = True
             self._stop.request("another process of the training was asked to stop")
         loss = self.training.mean_loss(batch, sums)
-        problem = _find_problem(loss, norm) or self.training.divergence_reason(loss)
+        metrics = StepMetrics(loss, sums, norm, learning_rate, seconds, waited)
+        problem = _find_problem(loss, norm) or self.training.on_step_end(batch, metrics)
         if problem:
             raise self._divergence(problem, batch, number=number)
-        metrics = StepMetrics(loss, sums, norm, learning_rate, seconds, waited)
-        self.training.on_step_end(batch, metrics)
 
     def _accumulate_gradients(self, batch: Batch) -> torch.Tensor:
         """Accumulate the gradients of this process's share; return its sums, float64 (K,)."""
@@ -402,13 +380,14 @@ class Trainer(Generic[Batch]):
         more = f" and {len(names) - _SHOWN_NAMES} more" if len(names) > _SHOWN_NAMES else ""
         error = DivergenceError(
             f"{self.training.name}, step {number}: {problem}. The batch had the "
-            f"{kind} {', '.join(names[:_SHOWN_NAMES])}{more}; {self._last_checkpoint()}. "
+            f"{kind} {', '.join(names[:_SHOWN_NAMES])}{more}; {self.last_checkpoint()}. "
             f"{self.training.advice}"
         )
         error.add_note(f"all {kind} of the batch: {' '.join(names)}")
         return error
 
-    def _last_checkpoint(self) -> str:
+    def last_checkpoint(self) -> str:
+        """Return a clause about the last checkpoint, for messages."""
         if self._saved_step is None:
             return "there is no checkpoint yet"
         return (
@@ -416,10 +395,7 @@ class Trainer(Generic[Batch]):
         )
 
     def _after_step(self) -> None:
-        if self.training.should_evaluate():
-            self.evaluate()
-        with self._clock.paused():
-            self.training.save_snapshot()
+        self.training.after_step(self)
         save_steps = self.training.checkpoint_config.save_steps
         is_save_step = bool(save_steps) and self.training.steps % save_steps == 0
         if self._should_save or is_save_step:

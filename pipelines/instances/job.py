@@ -18,7 +18,7 @@ from pipelines.counters import check_balance
 from pipelines.instances import HELD_OUT
 from pipelines.instances.build_shard import BuildInstanceShard, corpus_statistics
 from pipelines.instances.notes import instance_notes
-from pipelines.instances.plan import colocation_key, plan
+from pipelines.instances.plan import plan
 from pipelines.io.stage_inputs import input_file
 from pipelines.lengths import LengthsRecord
 from pipelines.shard_job.job import run_shard_job
@@ -47,19 +47,12 @@ def build_instances(
     planned = plan(config, tokens)
     work = BuildInstanceShard(
         config=config,
-        tokens=tokens,
         vocab=input_file(vocabulary, VOCAB_FILE),
         vocab_size=vocab_size,
         output=output,
     )
     job = run_shard_job(
-        "build-instances",
-        planned,
-        work=work,
-        output=output,
-        execution=execution,
-        pieces=pieces,
-        colocate_by=colocation_key(planned),
+        "build-instances", planned, work=work, output=output, execution=execution, pieces=pieces
     )
     counters = sum_counters(job.reports)
     for records in ("documents", "source-tokens"):

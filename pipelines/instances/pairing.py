@@ -319,8 +319,6 @@ def pack_full_sentences(
 BATCH_TOKENS = 1 << 19
 """Number of tokens that are paired and masked at once."""
 
-_OWN_SHARD = 0
-
 
 @dataclass(frozen=True, kw_only=True)
 class InstanceBatch:
@@ -365,40 +363,47 @@ def create_instances(
     vocabulary: VocabularyIds,
     pass_number: int,
     count: Count,
+    own_shard: int = 0,
     batch_tokens: int = BATCH_TOKENS,
 ) -> Iterator[InstanceBatch]:
-    """Create the instances of one pass over the documents of a pool's shard 0, in their order.
+    """Create the instances of one pass over the documents of a shard of a pool, in their order.
 
     Each row depends only on (config, document, pass, pool), and not on the size of batches.
 
     Args:
-        pool: Documents that random Bs come from. Shard 0 has document ids.
+        pool: Documents that random Bs come from. The own shard has document ids.
         config: Lengths, pairing, masking, seed.
         vocabulary: Vocabulary of the token ids.
         pass_number: 0-based pass over the corpus.
         count: Called with `documents-in`, `documents-kept`, `documents-dropped-no-token` and, for
             paired segments, `documents-dropped-one-token` (one token cannot be split in two).
+        own_shard: Number of the shard in the pool.
         batch_tokens: Approximate number of tokens per batch. A longer document is planned as a
             whole (some bytes per token) and returned in several batches.
     """
-    documents = pool.shards[_OWN_SHARD]
+    documents = pool.shards[own_shard]
     instances_per_batch = max(1, 2 * batch_tokens // config.max_seq_length)
     for rows in document_groups(documents, batch_tokens):
         names = documents.document_ids[rows.start : rows.stop]
         keys = document_keys(names, seed=config.seed, pass_number=pass_number)
         if config.pairing == "nsp":
             segments = next_sentence_pairs(
-                documents, pool, config, rows=rows, keys=keys, own_shard=_OWN_SHARD
+                documents, pool, config, rows=rows, keys=keys, own_shard=own_shard
             )
         else:
             segments = pack_full_sentences(
-                documents, config, rows=rows, keys=keys, own_shard=_OWN_SHARD
+                documents, config, rows=rows, keys=keys, own_shard=own_shard
             )
         _count_input(documents, segments, rows, config, count)
         for start in range(0, len(segments.label), instances_per_batch):
             part = segments.part(start, start + instances_per_batch)
             yield _instance_batch(
-                part, pool, config, vocabulary=vocabulary, pass_number=pass_number
+                part,
+                pool,
+                config,
+                vocabulary=vocabulary,
+                pass_number=pass_number,
+                own_shard=own_shard,
             )
 
 
@@ -452,6 +457,7 @@ def _instance_batch(
     *,
     vocabulary: VocabularyIds,
     pass_number: int,
+    own_shard: int,
 ) -> InstanceBatch:
     paired = config.pairing == "nsp"
     a_lengths = segments.a_stop - segments.a_start
@@ -459,7 +465,9 @@ def _instance_batch(
     lengths = a_lengths + b_lengths + (3 if paired else 2)
     offsets = offsets_of(lengths, dtype=np.int32)
     b_start = a_lengths + 2
-    unmasked = _join_segments(segments, pool, offsets=offsets, vocabulary=vocabulary, paired=paired)
+    unmasked = _join_segments(
+        segments, pool, offsets=offsets, vocabulary=vocabulary, paired=paired, own_shard=own_shard
+    )
     masked = mask_batch(
         segments.masking_key,
         unmasked,
@@ -490,13 +498,14 @@ def _join_segments(
     offsets: npt.NDArray[np.int32],
     vocabulary: VocabularyIds,
     paired: bool,
+    own_shard: int,
 ) -> TokenIds:
     """Return the unmasked rows `[CLS] A [SEP] B [SEP]` or `[CLS] A [SEP]`, end to end.
 
     One `take` from A's shard gathers A with one more token on each side and B with one more token
     after it. [CLS] and [SEP] overwrite these tokens. Bs of other shards are copied in.
     """
-    own = pool.shards[_OWN_SHARD].token_ids
+    own = pool.shards[own_shard].token_ids
     a_lengths = segments.a_stop - segments.a_start
     starts, lengths = segments.a_start - 1, a_lengths + 2
     if paired:
@@ -509,7 +518,7 @@ def _join_segments(
     joined[offsets[:-1]] = vocabulary.cls_id
     joined[offsets[:-1] + a_lengths + 1] = vocabulary.sep_id
     if paired:
-        other = np.flatnonzero(segments.b_shard != _OWN_SHARD)
+        other = np.flatnonzero(segments.b_shard != own_shard)
         bounds = (segments.b_start, segments.b_stop, offsets[1:] - 1 - b_lengths, offsets[1:] - 1)
         columns = [column[other].tolist() for column in (segments.b_shard, *bounds)]
         tokens = {number: shard.token_ids for number, shard in pool.shards.items()}

@@ -1,18 +1,22 @@
 """Plan of `build-instances`: work items, and the token shards that random segments come from.
 
-A pool depends on the contents of the shards (sha256, size, rows) and not on their numbers, which
-follow the digests of the raw files and change when one dump part of many changes.
+The pool of training documents depends on the contents of the shards (sha256, size, rows) and not on
+their numbers, which follow the digests of the raw files and change when one dump part of many
+changes. Held-out documents are few: one item processes those of up to `HELD_OUT_SHARDS` shards,
+which are also their pool.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from pipelines.instances import HELD_OUT, TRAINING
+from pipelines.io.stage_inputs import InputFile
 from pipelines.seeds import key_for, random_bits
 from schemas.corpus_configs import InstancesConfig
 from schemas.manifest import FileEntry, StageInput
@@ -20,32 +24,43 @@ from schemas.manifest import FileEntry, StageInput
 POOL_DOCUMENTS = 128
 """Minimum number of documents of a shard that needs no other shard in its pool."""
 
+HELD_OUT_SHARDS = 256
+"""Maximum number of token shards whose held-out documents are one item."""
+
+HELD_OUT_BYTES = 128 << 20
+"""Approximate maximum of bytes of held-out documents of an item, which a worker keeps in memory."""
 
 _FIRST_OTHERS = 64
 
-REMEMBERED_BYTES = 512 << 20
-"""Maximum bytes of held-out documents that a worker caches: those of 50 billion tokens at a
-fraction of 0.005."""
+
+class TokenShard(NamedTuple):
+    """A shard of the tokens artifact."""
+
+    number: int
+    """Position in the artifact."""
+
+    file: InputFile
 
 
 class InstanceItem(NamedTuple):
-    """One pass over the training documents of one token shard, or its held-out documents."""
+    """One pass over the training documents of a token shard, or the held-out documents of some."""
 
     number: int
     part: str
     """`TRAINING` or `HELD_OUT`."""
 
-    shard: int
-    """Number of the token shard in its artifact."""
-
     pass_number: int
     """0 for held-out documents."""
 
-    pool: tuple[int, ...]
-    """Numbers of the token shards that random Bs come from, this shard first. () for held-out
-    documents, whose pool depends on their number in each shard."""
+    pool: tuple[TokenShard, ...]
+    """Shards that random Bs come from."""
 
     weight: int
+
+    @property
+    def own(self) -> tuple[TokenShard, ...]:
+        """Shards whose documents become instances: the first ones of the pool."""
+        return self.pool if self.part == HELD_OUT else self.pool[:1]
 
 
 class ShardRanking(NamedTuple):
@@ -66,14 +81,12 @@ class ShardRanking(NamedTuple):
         sizes = [entry.size_bytes for entry in files]
         return cls(np.array(names, np.uint64), np.array(sizes, np.int64), seed)
 
-    def others(
-        self, shard: int, *, purpose: str, first: int | None = None
-    ) -> npt.NDArray[np.int64]:
-        """Return the other shards in the order drawn for a shard, at least `first` (None: all)."""
-        key = key_for(self.seed, purpose, int(self.names[shard]))
+    def others(self, shard: int, *, first: int) -> npt.NDArray[np.int64]:
+        """Return the other shards in the order drawn for a shard, at least `first`."""
+        key = key_for(self.seed, "pool", int(self.names[shard]))
         ranks = random_bits(np.array([key], np.uint64), self.names)
         chosen = np.arange(len(ranks))
-        if first is not None and first < len(ranks):  # a partition is cheaper than a sort
+        if first < len(ranks):  # a partition is cheaper than a sort
             chosen = np.flatnonzero(ranks <= np.partition(ranks, first)[first])
         # Shards with equal contents are interchangeable.
         order = chosen[np.argsort(ranks[chosen], kind="stable")]
@@ -82,38 +95,37 @@ class ShardRanking(NamedTuple):
 
 
 def plan(config: InstancesConfig, tokens: StageInput) -> list[InstanceItem]:
-    """Return one work item per pass over each shard, and one per shard for held-out documents.
+    """Return one work item per pass over each shard, and items for held-out documents.
 
     The passes over a shard are consecutive, because they read the same shards.
     """
     files = tokens.files
+    shards = [TokenShard(number, InputFile.of(tokens, entry)) for number, entry in enumerate(files)]
     ranking = ShardRanking.of(files, seed=config.seed)
-    pools = [
-        choose_pool(files, shard, ranking=ranking, config=config) for shard in range(len(files))
-    ]
-    passes = [
-        (TRAINING, shard, pass_number, pools[shard], files[shard].size_bytes)
-        for shard in range(len(files))
-        for pass_number in range(config.dupe_factor)
-    ]
-    share = config.held_out_fraction
-    held_out = [
-        (HELD_OUT, shard, 0, (), max(1, round(entry.size_bytes * share)))
-        for shard, entry in enumerate(files)
-        if share > 0.0
-    ]
-    return [InstanceItem(number, *item) for number, item in enumerate([*passes, *held_out])]
+    items: list[InstanceItem] = []
+    for shard, entry in enumerate(files):
+        numbers = choose_pool(files, shard, ranking=ranking, config=config)
+        pool = tuple(shards[number] for number in numbers)
+        for pass_number in range(config.dupe_factor):
+            items.append(InstanceItem(len(items), TRAINING, pass_number, pool, entry.size_bytes))
+    for group in _group_held_out(shards, share=config.held_out_fraction):
+        weight = max(1, round(sum(shard.file.size for shard in group) * config.held_out_fraction))
+        items.append(InstanceItem(len(items), HELD_OUT, 0, group, weight))
+    return items
 
 
-def colocation_key(planned: Sequence[InstanceItem]) -> Callable[[InstanceItem], int]:
-    """Return a key that is equal for the items that one worker should process.
-
-    The pool of held-out documents of a shard has a dozen other shards: a worker that can keep the
-    held-out documents of all shards reads each shard once.
-    """
-    held_out = sum(item.weight for item in planned if item.part == HELD_OUT)
-    fits = held_out <= REMEMBERED_BYTES
-    return lambda item: -1 if fits and item.part == HELD_OUT else item.number
+def _group_held_out(
+    shards: Sequence[TokenShard], *, share: float
+) -> Iterator[tuple[TokenShard, ...]]:
+    """Yield groups of consecutive shards of nearly equal numbers, none if nothing is held out."""
+    if share == 0.0:
+        return
+    size = share * sum(shard.file.size for shard in shards)
+    count = math.ceil(max(len(shards) / HELD_OUT_SHARDS, size / HELD_OUT_BYTES))
+    groups = min(count, len(shards))
+    for group in range(groups):
+        start, stop = (len(shards) * bound // groups for bound in (group, group + 1))
+        yield tuple(shards[start:stop])
 
 
 def choose_pool(
@@ -130,7 +142,7 @@ def choose_pool(
     others = np.empty(0, np.int64)
     while fitting == len(others) and len(others) < len(files) - 1:
         first = max(_FIRST_OTHERS, 4 * first)
-        others = ranking.others(shard, purpose="pool", first=first)
+        others = ranking.others(shard, first=first)
         fitting = int(
             np.count_nonzero(np.cumsum(ranking.sizes[others]) <= config.negative_pool_bytes)
         )
@@ -138,9 +150,9 @@ def choose_pool(
     return (shard, *others[: max(fitting, int(is_small))].tolist())
 
 
-def pool_text(numbers: Sequence[int]) -> str:
+def pool_text(pool: Sequence[TokenShard]) -> str:
     """Format the numbers of a pool's token shards for the statistics of a file: `3,7,1`."""
-    return ",".join(map(str, numbers))
+    return ",".join(str(shard.number) for shard in pool)
 
 
 def pool_numbers(entry: FileEntry) -> list[int]:

@@ -65,17 +65,6 @@ class TokenDocuments:
             sentence_offsets=self.sentence_offsets.copy(),
         )
 
-    @property
-    def documents_with_tokens(self) -> int:
-        """Number of documents that are not empty."""
-        return int(np.count_nonzero(np.diff(self.sentence_offsets)))
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the token ids, lengths and offsets."""
-        arrays = (self.token_ids, self.sentence_lengths, self.sentence_offsets)
-        return sum(array.nbytes for array in arrays)
-
     @cached_property
     def token_bounds(self) -> Int64s:
         """Sentence s has the tokens token_bounds[s] .. token_bounds[s+1]."""

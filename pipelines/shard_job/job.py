@@ -12,7 +12,7 @@ Beam is loaded when a job runs, not when it is planned.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from pipelines.progress import Progress
@@ -57,7 +57,6 @@ def run_shard_job(
     execution: ExecutionConfig,
     pieces: str = "",
     grouping: BucketReduce | None = None,
-    colocate_by: Callable[[Any], Any] | None = None,
 ) -> JobResult:
     """Process every item, or restore the result of an earlier job.
 
@@ -69,7 +68,6 @@ def run_shard_job(
         execution: Runner and its options.
         pieces: URL of the cache of items (`pipelines.shard_job.item_cache`); "": process all items.
         grouping: Work on the blobs of each bucket.
-        colocate_by: Key of an item; one worker of an engine gets the items with equal keys.
 
     Raises:
         BertloomError: A worker raised it, on any runner: with its class, message and attributes.
@@ -83,7 +81,7 @@ def run_shard_job(
     runner.cancel_earlier_jobs(job)
     shard_fn: ShardFn = CachingShardFn(work, ItemCache(pieces, output)) if pieces else work
     # A process with a pool of workers gets all items together.
-    elements = [planned] if runner.workers > 1 else _colocate(planned, colocate_by)
+    elements = [planned] if runner.workers > 1 else [[item] for item in planned]
     with contextlib.ExitStack() as stack:
         files = stack.enter_context(open_job_files(output, is_local=runner.is_local))
         files.write_plan(shard_fn, elements)
@@ -106,15 +104,3 @@ def run_shard_job(
             "repeated work"
         )
     return JobResult(results, groups, measure_reuse(planned, results.reused))
-
-
-def _colocate(
-    items: Sequence[Any], colocate_by: Callable[[Any], Any] | None
-) -> list[Sequence[Any]]:
-    """Return the items that one worker gets together: those with equal keys, or one."""
-    if colocate_by is None:
-        return [[item] for item in items]
-    groups: dict[Any, list[Any]] = {}
-    for item in items:
-        groups.setdefault(colocate_by(item), []).append(item)
-    return list(groups.values())

@@ -18,8 +18,7 @@ import model.evaluate
 from model.evaluate import evaluate
 from model.finetuning.loop import train_trial
 from model.finetuning.prediction import Predictor, answer, run_evaluation
-from model.launch.stopping import StopRequest
-from model.tables.results import Evaluation, is_redundant_ensemble, result_rows
+from model.tables.results import Evaluation, result_rows
 from model.task_results import EvaluationResult
 from model.task_types.by_name import TASK_TYPES
 from model.task_types.prediction_files import read_lines
@@ -27,6 +26,7 @@ from model.task_types.row_terms_files import read_row_terms
 from model.tasks import TASKS
 from model.tasks.examples import read_examples
 from model.training.artifact_files import write_folder
+from model.training.stopping import StopRequest
 from schemas.execution_configs import ExecutionConfig
 from schemas.finetune_configs import EvaluateConfig
 from schemas.manifest import StageInput, StageOutput
@@ -191,5 +191,5 @@ def test_an_ensemble_of_several_entries_leaves_restarts_to_those(
     # Single models of an ensemble are in the row of their entry.
     of_one = {f"a.{name}": given for name, given in restarts.items()}
     told = evaluated(tmp_path / "one", examples, of_one, entry="four", ensemble_size=4).statistics
-    rows = [Evaluation.from_statistics("a", single), Evaluation.from_statistics("four", told)]
-    assert is_redundant_ensemble(rows[1], rows)
+    results = [EvaluationResult.from_statistics(item, where="it") for item in (single, told)]
+    assert [result.has_shared_trials for result in results] == [False, True]

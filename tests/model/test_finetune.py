@@ -20,15 +20,15 @@ from support.finetuning_builder import (
 )
 from support.store_builder import as_given
 
-import model.launch.launcher
 from model.finetune import finetune, raw_inputs
 from model.finetuning.jobs import CURVE_FILE, RECORDS
 from model.finetuning.prediction import Predictor, answer
-from model.launch.launcher import stop_running_calls
 from model.task_types.by_name import TASK_TYPES
 from model.task_types.prediction_files import read_lines
 from model.tasks import TASKS
 from model.tasks.examples import read_examples
+from model.training import workers
+from model.training.workers import stop_running_calls
 from pipelines.wordpiece.vocab_files import TOKENIZER_CONFIG_FILE, VOCAB_FILE
 from schemas.errors import ConfigError, MissingInputError, RunnerError, TrainingError
 from schemas.execution_configs import ExecutionConfig
@@ -179,6 +179,5 @@ def test_stopped_and_killed_trials_resume_exactly(checkpoint: str, tmp_path: Pat
 
 
 def kill_process() -> None:
-    process = model.launch.launcher._SHARED.workers[0]._process
-    assert process is not None
-    os.kill(process.pid, signal.SIGKILL)
+    [pid] = [worker.pid for worker in workers._SHARED.workers if worker.pid]
+    os.kill(pid, signal.SIGKILL)

@@ -29,8 +29,8 @@ from flows.run.machines import (
 )
 from flows.run.run import Run
 from flows.store.artifacts import ArtifactStore
-from model.launch import machines as launch
-from model.launch.machines import GroupTraining, Rendezvous, run_job_on_machines
+from model.training import machines as launch
+from model.training.machines import GroupTraining, Rendezvous, run_job_on_machines
 from schemas.errors import (
     ConfigError,
     DivergenceError,

@@ -21,7 +21,7 @@ from support.task_model_builder import (
 from model.encoder.dropout import seed_dropout
 from model.encoder.hf_weights import save_model
 from model.finetuning.feature_tagger import FeatureTagger, feature_tagger_from_checkpoint
-from model.optim.adam import Adam
+from model.optim import build_optimizer
 from schemas.errors import ConfigError
 from schemas.finetune_configs import LayerChoice
 from schemas.model_configs import OptimizerConfig
@@ -62,7 +62,7 @@ def test_each_choice_reads_its_layers(layers: LayerChoice) -> None:
 def test_only_mix_lstm_and_classifier_are_trained(layers: LayerChoice) -> None:
     model = random_tagger(layers)
     before = {name: value.clone() for name, value in model.named_parameters()}
-    optimizer = Adam(model.named_parameters(), OptimizerConfig())
+    optimizer = build_optimizer(model.named_parameters(), OptimizerConfig())
     model(task_batch("tagging"), scale=0.1).loss.backward()
     optimizer.step(learning_rate=0.01)
     for name, value in model.named_parameters():

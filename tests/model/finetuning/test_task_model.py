@@ -33,8 +33,7 @@ from model.finetuning.task_model import (
     new_task_model,
     task_model_from_checkpoint,
 )
-from model.optim.adam import has_decay
-from model.optim.optimizer import build_optimizer
+from model.optim import build_optimizer, has_decay
 from schemas.errors import TrainingError
 from schemas.finetune_configs import TaskTypeName
 from schemas.model_configs import OptimizerConfig

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from typing import Any
 
 import numpy as np
@@ -12,9 +11,8 @@ import pytest
 import torch
 from torch import nn
 
-from model.optim.adam import STEP_WITHOUT_BIAS_CORRECTION
-from model.optim.gradient_norms import global_norm
-from model.optim.optimizer import OPTIMIZERS, Optimizer, build_optimizer
+from model import optim
+from model.optim import OPTIMIZERS, STEP_WITHOUT_BIAS_CORRECTION, Optimizer, build_optimizer
 from schemas.errors import CheckpointError
 from schemas.model_configs import OptimizerConfig
 
@@ -93,7 +91,7 @@ class _Reference:
         return np.concatenate([(w / u if w and u else 1.0) * part for w, u, part in ratios])
 
 
-def _assert_close(found: torch.Tensor, expected: Array, *, rel: float = 1e-6) -> None:
+def _assert_close(found: torch.Tensor, expected: Array, *, rel: float) -> None:
     """Within `rel` of the tensor's largest value."""
     error = np.abs(found.detach().numpy().astype(np.float64) - expected).max()
     assert error <= rel * np.abs(expected).max()
@@ -116,10 +114,11 @@ def test_twenty_steps_follow_the_formulas(name: str, clip: float) -> None:
         if step == 0:  # the first update has rate 0
             assert all(torch.equal(parameters[key], before[key]) for key in before)
     state = optimizer.state_dict()
+    rel = 4e-6 if clip == 0.7 else 1e-6  # torch clips to max_grad_norm minus 1e-6
     for key in SHAPES:
-        _assert_close(parameters[key], reference.weights[key])
-        _assert_close(state[f"first_moment.{key}"], reference.first[key])
-        _assert_close(state[f"second_moment.{key}"], reference.second[key])
+        _assert_close(parameters[key], reference.weights[key], rel=rel)
+        _assert_close(state[f"exp_avg.{key}"], reference.first[key], rel=rel)
+        _assert_close(state[f"exp_avg_sq.{key}"], reference.second[key], rel=rel)
         assert not torch.equal(parameters[key], before[key])
         assert parameters[key].grad is None
 
@@ -131,27 +130,6 @@ def test_no_bias_correction_is_exact() -> None:
     assert torch.tensor(STEP_WITHOUT_BIAS_CORRECTION).item() == STEP_WITHOUT_BIAS_CORRECTION
 
 
-def test_adamw_is_torchs_adamw() -> None:
-    ours, theirs = _weights(), _weights()
-    optimizer = build_optimizer(ours.items(), _config("adamw", max_grad_norm=0.9))
-    groups = [
-        {"params": [theirs[name] for name in DECAYED], "weight_decay": 0.1},
-        {"params": [p for n, p in theirs.items() if n not in DECAYED], "weight_decay": 0.0},
-    ]
-    peer = torch.optim.AdamW(groups, eps=1e-6)
-    for step, rate in enumerate(RATES):
-        for parameters in (ours, theirs):
-            _give(parameters, _gradients(step))
-        norm = optimizer.step(learning_rate=rate)
-        expected = nn.utils.clip_grad_norm_(theirs.values(), 0.9)
-        for group in peer.param_groups:
-            group["lr"] = rate
-        peer.step()
-        assert norm.item() == pytest.approx(expected.item(), rel=1e-6)
-    for name in SHAPES:  # theirs clips to 1e-6 less
-        torch.testing.assert_close(ours[name], theirs[name], rtol=2e-6, atol=2e-7)
-
-
 def test_lamb_moves_a_matrix_of_zeros() -> None:
     weight = nn.Parameter(torch.zeros(4, 4))
     optimizer = build_optimizer([("w", weight)], _config("lamb"))
@@ -160,40 +138,47 @@ def test_lamb_moves_a_matrix_of_zeros() -> None:
     torch.testing.assert_close(weight.detach(), torch.full((4, 4), -0.5), rtol=1e-3, atol=0)
 
 
-@pytest.mark.parametrize("name", list(OPTIMIZERS))
-def test_state_goes_on_to_the_bit(name: str) -> None:
+@pytest.mark.parametrize("name", [*OPTIMIZERS, "sgd"])
+def test_resumed_optimizer_continues_exactly(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A further torch optimizer needs one entry."""
+    _add_sgd(monkeypatch)
+    config = _config("adamw").model_copy(update={"name": name})
+
     def run(optimizer: Optimizer, parameters: dict[str, nn.Parameter], steps: range) -> None:
         for step in steps:
             _give(parameters, _gradients(step))
             optimizer.step(learning_rate=RATES[step])
 
     whole, halves = _weights(), _weights()
-    run(build_optimizer(whole.items(), _config(name)), whole, range(20))
-    first = build_optimizer(halves.items(), _config(name))
+    run(build_optimizer(whole.items(), config), whole, range(20))
+    first = build_optimizer(halves.items(), config)
     run(first, halves, range(9))
     saved = {key: tensor.clone() for key, tensor in first.state_dict().items()}
     assert all(tensor.dtype == torch.float32 for tensor in saved.values())
-    second = build_optimizer(halves.items(), _config(name))
+    second = build_optimizer(halves.items(), config)
     second.load_state_dict(saved, where="here")
     run(second, halves, range(9, 20))
     assert all(torch.equal(whole[key], halves[key]) for key in SHAPES)
 
 
+def _add_sgd(monkeypatch: pytest.MonkeyPatch) -> None:
+    def build(params: Any, *, lr: float, betas: tuple[float, float], eps: float) -> Any:
+        del eps
+        return torch.optim.SGD(params, lr=lr, momentum=betas[0])
+
+    monkeypatch.setitem(optim.OPTIMIZERS, "sgd", build)
+
+
 @pytest.mark.parametrize("bad", [math.nan, math.inf, 1e30])
-@pytest.mark.parametrize("name", list(OPTIMIZERS))
-def test_a_norm_that_is_not_finite_changes_nothing(name: str, bad: float) -> None:
+@pytest.mark.parametrize("clip", [0.0, 1.0])
+def test_norm_reports_gradients_that_are_not_finite(bad: float, clip: float) -> None:
     """1e30 is finite, but its square is not in float32."""
     parameters = _weights()
-    optimizer = build_optimizer(parameters.items(), _config(name))
-    _give(parameters, _gradients(0))
-    optimizer.step(learning_rate=0.01)
-    everything = [*parameters.values(), *optimizer.state_dict().values()]
-    before = [tensor.detach().clone() for tensor in everything]
+    optimizer = build_optimizer(parameters.items(), _config("adamw", max_grad_norm=clip))
     gradients = _gradients(1)
     gradients["layers.0.feed_forward.weight"][3, 5] = bad
     _give(parameters, gradients)
     assert not math.isfinite(optimizer.step(learning_rate=0.01).item())
-    assert all(torch.equal(a, b) for a, b in zip(everything, before, strict=True))
 
 
 def test_frozen_and_unused_parameters_stay() -> None:
@@ -201,41 +186,34 @@ def test_frozen_and_unused_parameters_stay() -> None:
     frozen, unused = "heads.bias", "layers.0.feed_forward.weight"
     parameters[frozen].requires_grad_(False)
     optimizer = build_optimizer(parameters.items(), _config("bert-adam"))
-    assert f"first_moment.{frozen}" not in optimizer.state_dict()
+    assert f"exp_avg.{frozen}" not in optimizer.state_dict()
     before = {key: parameters[key].detach().clone() for key in SHAPES}
     _give(parameters, {k: g for k, g in _gradients(0).items() if k not in (frozen, unused)})
     optimizer.step(learning_rate=0.1)
     assert {key for key in SHAPES if torch.equal(parameters[key], before[key])} == {frozen, unused}
 
 
-def test_the_norm_of_many_values_is_exact() -> None:
-    values = torch.empty(5_000_000).normal_(0, 1e-4, generator=torch.Generator().manual_seed(3))
-    exact = math.sqrt(float((values.numpy().astype(np.float64) ** 2).sum()))
-    assert global_norm([values, torch.zeros(0)]).item() == pytest.approx(exact, rel=1e-6)
-    # What the detour is for; once torch does as well, it can go.
-    assert torch.linalg.vector_norm(values).item() != pytest.approx(exact, rel=1e-5)
-
-
 @pytest.mark.parametrize(
     ("key", "tensor"),
     [
-        ("second_moment.heads.bias", None),  # missing
-        ("first_moment.pooler.weight", torch.zeros(2)),
-        ("step", torch.tensor(1.0)),  # of another optimizer
-        ("first_moment.heads.bias", torch.zeros(6)),
-        ("first_moment.heads.bias", torch.zeros(5, dtype=torch.bfloat16)),
+        ("exp_avg_sq.heads.bias", None),  # missing
+        ("exp_avg.pooler.weight", torch.zeros(2)),
+        ("momentum.heads.bias", torch.zeros(5)),  # of another optimizer
+        ("exp_avg.heads.bias", torch.zeros(6)),
     ],
 )
 def test_state_that_does_not_fit_is_refused(key: str, tensor: torch.Tensor | None) -> None:
     optimizer = build_optimizer(_weights().items(), _config("bert-adam"))
-    state = {key: torch.ones_like(tensor) for key, tensor in optimizer.state_dict().items()}
+    before = {key: tensor.clone() for key, tensor in optimizer.state_dict().items()}
+    state = {key: torch.ones_like(tensor) for key, tensor in before.items()}
     state.pop(key, None)
     if tensor is not None:
         state[key] = tensor
-    with pytest.raises(CheckpointError, match=re.escape(key)) as raised:
+    with pytest.raises(CheckpointError, match="run/step-7"):
         optimizer.load_state_dict(state, where="run/step-7")
-    assert "run/step-7" in str(raised.value)
-    assert all(not tensor.any() for tensor in optimizer.state_dict().values())
+    after = optimizer.state_dict()
+    assert after.keys() == before.keys()
+    assert all(torch.equal(after[key], before[key]) for key in before)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -253,26 +231,3 @@ def test_cuda_follows_the_cpu(name: str) -> None:
             optimizer.step(learning_rate=rate)
     for key in SHAPES:
         torch.testing.assert_close(here[key], there[key].cpu(), rtol=1e-5, atol=1e-6)
-    before = {key: value.detach().clone() for key, value in there.items()}
-    for value in there.values():
-        value.grad = torch.full_like(value, math.nan)
-    assert not math.isfinite(optimizers[1].step(learning_rate=0.1).item())
-    assert all(torch.equal(there[key], before[key]) for key in before)
-
-
-@pytest.mark.parametrize("name", list(OPTIMIZERS))
-def test_the_update_itself_skips_where_it_is_told_on_the_device(name: str) -> None:
-    """On CUDA nothing waits for the norm: the kernels are handed a flag instead."""
-    parameters = _weights()
-    optimizer = build_optimizer(parameters.items(), _config(name))
-    everything = [*parameters.values(), *optimizer.state_dict().values()]
-    before = [tensor.detach().clone() for tensor in everything]
-    gradients = {key: torch.full(shape, math.nan) for key, shape in SHAPES.items()}
-    with torch.no_grad():
-        optimizer._update(
-            gradients,
-            learning_rate=0.1,
-            scale=torch.tensor(math.nan),
-            skipped=torch.tensor(1.0),
-        )
-    assert all(torch.equal(a, b) for a, b in zip(everything, before, strict=True))

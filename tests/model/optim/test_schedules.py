@@ -12,7 +12,7 @@ from transformers.optimization import (
     get_polynomial_decay_schedule_with_warmup,
 )
 
-from model.optim.schedules import learning_rate
+from model.optim import learning_rate
 from schemas.model_configs import ScheduleConfig
 
 PAPER = ScheduleConfig()  # linear, 1 % warm-up

@@ -14,8 +14,7 @@ from support.evaluation_builder import (
 )
 
 from model.tables.filled_tables import FilledTable, fill_tables
-from model.tables.paper_results import (
-    GLUE_COLUMNS,
+from model.tables.paper import (
     GLUE_TABLE,
     PAPER_TABLES,
     PaperTable,
@@ -25,6 +24,7 @@ from model.tables.results import result_rows
 from model.tasks import TASKS
 from schemas.errors import ConfigError
 
+GLUE_COLUMNS = [column.key for column in GLUE_TABLE.columns]
 MNLI = {"dev-mismatched": {"accuracy": 0.8}}
 AVERAGES = {row.name: row.average for row in GLUE_TABLE.systems}
 

@@ -6,10 +6,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from benchmarks.bench_verdicts import POPULATIONS, RTE, SST_2, Population, verdict_rates
+from benchmarks.bench_verdicts import PAIR, POPULATIONS, RTE, SST_2, Population, verdict_rates
 from model.tables import resampling
+from model.tables.compare import LEVEL, Side, compare
 from model.tables.resampling import Sample, draw_means
-from model.tables.significance import LEVEL, Side, compare
 from model.task_types.metrics import METRICS
 from model.task_types.row_terms import Float64s, RowTerms, answer_terms, mean_terms, weighted_values
 
@@ -57,9 +57,9 @@ def test_dev_set_is_not_taken_for_all_rows() -> None:
         Side(float(right.mean()), 5, Sample(name, "rows", (mean_terms(right),) * 5))
         for name, right in (("first", first), ("second", second))
     ]
-    (fields,) = compare([[(sides[0], sides[1])]])
-    assert fields["p"] > LEVEL
-    assert fields["low"] < 0 < fields["high"]
+    (item,) = compare([(PAIR, [(sides[0], sides[1])])])
+    assert item.p > LEVEL
+    assert item.low < 0 < item.high
 
 
 # Resampled metrics
@@ -129,13 +129,16 @@ def test_draws_depend_on_rows_and_entry_only() -> None:
 
 def test_large_families_have_enough_draws_for_a_verdict() -> None:
     right, wrong = (mean_terms(np.full(40, value)) for value in (1.0, 0.0))
-    pairs = [
-        [
-            (
-                Side(1.0, 3, Sample(f"a{n}", f"rows {n}", (right,) * 3)),
-                Side(0.0, 3, Sample(f"b{n}", f"rows {n}", (wrong,) * 3)),
-            )
-        ]
+    family = [
+        (
+            PAIR,
+            [
+                (
+                    Side(1.0, 3, Sample(f"a{n}", f"rows {n}", (right,) * 3)),
+                    Side(0.0, 3, Sample(f"b{n}", f"rows {n}", (wrong,) * 3)),
+                )
+            ],
+        )
         for n in range(60)
     ]
-    assert all(fields["adjusted"] < LEVEL for fields in compare(pairs))
+    assert all(item.adjusted < LEVEL for item in compare(family))

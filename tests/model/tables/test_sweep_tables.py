@@ -8,11 +8,11 @@ from support.sweep_builder import FAIR, GOOD, POOR, entry, source, steps_sweep, 
 
 from flows.report.rendering import section
 from flows.report.results import show_results
-from model.tables.charts import chart_of
+from flows.report.sweep_charts import find_chart
+from model.tables.compare import MEAN, holm_adjust
 from model.tables.document import Tables
 from model.tables.filled_tables import FilledTable
-from model.tables.paper_results import ABLATIONS
-from model.tables.significance import MEAN, holm_adjust
+from model.tables.paper import ABLATIONS
 from model.tasks import TASKS
 from schemas.finetune_configs import ExpandedAxis
 
@@ -30,7 +30,7 @@ def table_of(found: Tables, key: str) -> FilledTable:
 
 def verdicts(table: FilledTable, column: str) -> dict[tuple[str, str], str]:
     return {
-        (one.first, one.second): one.verdict for one in table.comparisons if one.column == column
+        (one.first, one.second): one.verdict for one in table.comparisons if one.title == column
     }
 
 
@@ -48,7 +48,7 @@ def test_tables_5_6_and_8_are_those_asked_for() -> None:
             sum(column) for column in zip(*(row.values for row in ablation.systems), strict=True)
         ]
         assert columns == pytest.approx(sums[key])
-        assert {name for pair in ablation.pairs for name in pair} <= {
+        assert {name for pair in ablation.pairs for name in (pair.first, pair.second)} <= {
             row.key for row in ablation.systems
         }
         for column in ablation.columns:
@@ -76,12 +76,12 @@ def test_a_direction_is_said_where_the_test_says_it() -> None:
         ("bert-base", "no-nsp"): "better",
         ("bert-base", "mine"): "within noise",
     }
-    (qnli,) = [c for c in table.comparisons if (c.column, c.second) == ("QNLI", "no-nsp")]
+    (qnli,) = [c for c in table.comparisons if (c.title, c.second) == ("QNLI", "no-nsp")]
     assert qnli.paper == 3.5
     assert qnli.difference == pytest.approx(0.204)
     assert qnli.adjusted == pytest.approx(len(table.comparisons) * qnli.p)  # the least of all
     assert len(table.comparisons) == 6  # columns and means are one family
-    (mean,) = [c for c in table.comparisons if (c.column, c.second) == (MEAN, "no-nsp")]
+    (mean,) = [c for c in table.comparisons if (c.title, c.second) == (MEAN, "no-nsp")]
     assert set(mean.columns) == {"SST-2", "QNLI"}
     assert mean.difference == pytest.approx((0.204 + 0.004) / 2)
     assert mean.paper == pytest.approx((3.5 + 0.1) / 2)
@@ -188,17 +188,17 @@ def sizes(**model: str) -> FilledTable:
 
 
 def test_sizes_are_drawn_in_their_order_beside_the_papers() -> None:
-    chart = chart_of(sizes())
+    chart = find_chart(sizes())
     assert chart is not None
     assert chart.names == ["1-64-2 (7.50)", "3-768-12 (7.50)"]
     (panel,) = chart.panels
     (points,) = panel.lines.values()
     assert [(point.x, round(point.mean, 1)) for point in points] == [(0, 70.4), (1, 90.8)]
     assert panel.paper == [(1.0, 77.9)]
-    elsewhere = chart_of(sizes(data="the sample world"))
+    elsewhere = find_chart(sizes(data="the sample world"))
     assert elsewhere is not None
     assert elsewhere.panels[0].paper == []
-    assert chart_of(table_of(sweep_of("table-5", TASKS_SWEEP), "table-5")) is None
+    assert find_chart(table_of(sweep_of("table-5", TASKS_SWEEP), "table-5")) is None
 
 
 def test_the_page_shows_a_sweep_first_and_its_entries_folded() -> None:

@@ -215,7 +215,9 @@ def test_scores_of_any_tags_are_those_of_seqeval(seed):
     assert scores == pytest.approx(expected, abs=1e-12)
 
 
-def test_bilou_is_read_like_bioes():
+def test_bilou_is_read_like_bioes_and_bare_tags_have_one_type():
+    assert all(map(is_tag, "BIESLUO"))
+    assert entities_of(["B", "I", "O", "S"]) == [(0, 2, "ENTITY"), (3, 4, "ENTITY")]
     assert entities_of(["B-LOC", "L-LOC", "U-PER"]) == [(0, 2, "LOC"), (2, 3, "PER")]
 
 

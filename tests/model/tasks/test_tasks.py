@@ -8,7 +8,7 @@ import pytest
 from support.task_file_builder import ROWS, write_task_file
 from support.task_rows import build, read
 
-from model.tables.paper_results import PAPER_TABLES
+from model.tables.paper import PAPER_TABLES
 from model.task_types.by_name import TASK_TYPES
 from model.task_types.metrics import METRICS
 from model.tasks import TASKS, Task, find_task

@@ -18,8 +18,8 @@ from model.data import batches as data_batches
 from model.data import shard_files
 from model.encoder import attention_layout
 from model.encoder.dropout import seed_dropout
-from model.launch.distributed import ProcessGroup
-from model.monitoring.throughput import ThroughputMeter, Work
+from model.training.distributed import ProcessGroup
+from model.training.throughput import ThroughputMeter, Work
 from pipelines.io.stage_inputs import InputFile
 from schemas.errors import ArtifactCorruptError, InstanceDataError
 

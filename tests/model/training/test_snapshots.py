@@ -21,11 +21,11 @@ from support.training_builder import (
 from flows.bert import recipe_steps
 from model import pretrain as stage
 from model.finetuning.setup import open_trial
-from model.launch.stopping import StopRequest
 from model.pretraining.job import TrainingJob
 from model.pretraining.loop import PretrainingModule, train
 from model.training.artifact_files import at_snapshot, snapshot_folder, without_snapshots
 from model.training.checkpoints import Checkpoints
+from model.training.stopping import StopRequest
 from schemas.errors import CheckpointError, ConfigError
 from schemas.manifest import StageOutput
 from schemas.model_configs import PretrainConfig

@@ -15,15 +15,16 @@ from hypothesis import strategies as st
 from support.counting_fs import CountedFiles
 
 from pipelines.counters import check_balance
-from pipelines.instances import TRAINING, build_shard, is_held_out, split_id
-from pipelines.instances.build_shard import TokenShards, held_out_rows
+from pipelines.instances import HELD_OUT, TRAINING, build_shard, is_held_out, split_id
+from pipelines.instances import plan as instance_plan
+from pipelines.instances.build_shard import held_out_mask
 from pipelines.instances.job import build_instances
 from pipelines.instances.notes import (
     MIN_HELD_OUT_DOCUMENTS,
     MIN_HELD_OUT_INSTANCES,
     instance_notes,
 )
-from pipelines.instances.plan import ShardRanking, plan, pool_numbers
+from pipelines.instances.plan import plan, pool_numbers
 from pipelines.io.files import write_text_file
 from pipelines.io.shards import ShardWriter, open_shard
 from pipelines.io.stage_inputs import InputFile
@@ -102,7 +103,6 @@ class Corpus:
         output.mkdir(parents=True, exist_ok=True)
         work = build_shard.BuildInstanceShard(
             config=config,
-            tokens=self.tokens,
             vocab=InputFile.of(self.vocabulary, self.vocabulary.files[0]),
             vocab_size=self.vocab_size,
             output=str(output),
@@ -149,9 +149,8 @@ def rows_of(entries: Sequence[FileEntry], output: Path, *, part: str) -> Iterato
         if entry.statistics["part"] == part:
             with open_shard(str(output / entry.stored_name)) as reader:
                 for row in reader.read_all().to_pylist():
-                    pool = pool_numbers(entry)
-                    assert pool[0] == entry.statistics["token_shard"]
-                    yield {**row, "shard": pool[0], "segment_b_shard": pool[row["segment_b_shard"]]}
+                    own, pool = entry.statistics["token_shard"], pool_numbers(entry)
+                    yield {**row, "shard": own, "segment_b_shard": pool[row["segment_b_shard"]]}
 
 
 def documents_in(rows: Iterator[dict[str, Any]]) -> tuple[set[tuple[int, int]], set[int]]:
@@ -193,13 +192,13 @@ def test_edited_page_stays_in_its_part() -> None:
         names = [f"wiki:{page}:{revision}" for page in range(200)]
         split_ids = [split_id(name, revision) for name in names]
         table = pa.table({"document_id": names, "split_id": split_ids})
-        return held_out_rows(table, share=0.3).tolist()
+        return np.flatnonzero(held_out_mask(table, share=0.3)).tolist()
 
     assert 30 < len(chosen(7)) < 90
     assert chosen(7) == chosen(7000)
 
 
-@pytest.mark.parametrize("remembered", [0, 1 << 30])
+@pytest.mark.parametrize("group", [2, 256])
 @pytest.mark.parametrize("negative_pool_bytes", [1 << 10, 1 << 30])
 @pytest.mark.parametrize("share", [0.05, 0.5])
 def test_no_instance_has_tokens_of_the_other_part(
@@ -207,10 +206,10 @@ def test_no_instance_has_tokens_of_the_other_part(
     monkeypatch: pytest.MonkeyPatch,
     share: float,
     negative_pool_bytes: int,
-    remembered: int,
+    group: int,
 ) -> None:
     """Checks the rows that instances refer to, and their tokens."""
-    monkeypatch.setattr(build_shard, "REMEMBERED_BYTES", remembered)
+    monkeypatch.setattr(instance_plan, "HELD_OUT_SHARDS", group)
     corpus = Corpus(tmp_path, names(60, 1, 50, 0, 70))
     config = InstancesConfig(
         max_seq_length=64,
@@ -343,29 +342,31 @@ def test_documents_without_tokens_are_counted_in_their_part(tmp_path: Path) -> N
     )
 
 
-def test_pools_of_held_out_documents_are_large_enough_but_bounded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("shards", "share", "sizes"),
+    [
+        (3, 0.5, [3]),
+        (256, 0.005, [256]),
+        (257, 0.005, [128, 129]),  # no item has few documents only
+        (700, 0.005, [233, 233, 234]),
+        (40, 0.5, [10, 10, 10, 10]),  # at most 128 MiB in memory
+        (3, 0.0, []),
+    ],
+)
+def test_held_out_documents_of_many_shards_are_few_items(
+    shards: int, share: float, sizes: list[int]
 ) -> None:
-    ids = [names_of("held-out", 1), *names(0, *[8] * 28), names_of("training", 8)]
-    corpus = Corpus(tmp_path, ids, sentences=2, batches=1)
-    urls = [f"{corpus.folder}/{entry.stored_name}" for entry in corpus.tokens.files]
-
-    def pool(*, documents: int, others: int, seed: int = 0) -> list[tuple[int, int]]:
-        monkeypatch.setattr(build_shard, "HELD_OUT_DOCUMENTS", documents)
-        monkeypatch.setattr(build_shard, "HELD_OUT_SHARDS", others)
-        shards = TokenShards(urls, vocab_size=corpus.vocab_size, share=0.5)
-        ranking = ShardRanking.of(corpus.tokens.files, seed=seed)
-        found = build_shard.held_out_pool(shards, 0, ranking=ranking, config=InstancesConfig())
-        return [(number, len(documents)) for number, documents in found.items()]
-
-    sizes = [size for _, size in pool(documents=40, others=100)]
-    assert sum(sizes[:-1]) < 40 <= sum(sizes)
-    first = pool(documents=1000, others=5)
-    assert first[0][0] == 0
-    assert len(first) <= 6
-    assert pool(documents=1000, others=5, seed=1) != first == pool(documents=1000, others=5)
-    # Few shards are opened, but for a pool that could draw nothing.
-    assert len(pool(documents=1000, others=0)) == 2
+    entries = tuple(
+        FileEntry(path=f"{n}", stored_name=f"{n}", size_bytes=25 << 20, sha256=f"{n:064x}", rows=9)
+        for n in range(shards)
+    )
+    tokens = StageInput(name="tokens", artifact_id="t", data="x", files=entries)
+    items = plan(InstancesConfig(held_out_fraction=share, dupe_factor=2), tokens)
+    groups = [item.own for item in items if item.part == HELD_OUT]
+    assert [len(group) for group in groups] == sizes
+    numbers = [shard.number for group in groups for shard in group]
+    assert numbers == list(range(shards if sizes else 0))
+    assert [item.number for item in items] == list(range(2 * shards + len(sizes)))
 
 
 def built_of(folder: Path, ids: list[str], *, sentences: int = 12, **options: Any) -> StageOutput:
@@ -442,10 +443,8 @@ def test_labels_that_follow_from_lengths_are_noted(
 
 
 def test_passes_over_a_shard_fetch_it_once_and_change_no_byte(
-    tmp_path: Path, counted: type[CountedFiles], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, counted: type[CountedFiles]
 ) -> None:
-    """A worker caches one remote shard in addition to those of the current item."""
-    monkeypatch.setattr(build_shard, "FETCHED_BYTES", 1)
     shards, others, passes = 12, 2, 5
     corpus = Corpus(tmp_path / "tokens", names(*[40] * shards), batches=1)
     size = max(entry.size_bytes for entry in corpus.tokens.files)
@@ -460,9 +459,9 @@ def test_passes_over_a_shard_fetch_it_once_and_change_no_byte(
     there = {e.path: e.sha256 for r in corpus.work(config, tmp_path / "b") for e in r.files}
     assert there == here
     planned = plan(config, corpus.tokens)
-    pools = {piece.shard: len(piece.pool) for piece in planned if piece.part == TRAINING}
+    pools = {item.pool[0]: len(item.pool) for item in planned if item.part == TRAINING}
     assert all(pool >= 1 + others for pool in pools.values())
-    # Each shard with its pool for all passes, and for what is held out at most all shards again.
+    # Each shard with its pool for all passes, and all shards again for their held-out documents.
     fetches = counted.fetched.total()
     assert fetches <= sum(pools.values()) + shards
     assert fetches < passes * sum(pools.values()) / 2

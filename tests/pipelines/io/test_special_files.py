@@ -16,7 +16,7 @@ from flows.quickstart.folder_scan import scan_folder
 from flows.recipes.safe_yaml import read_yaml
 from model.encoder.hf_config import CONFIG_FILE, WEIGHTS_FILE
 from model.encoder.hf_weights import read_checkpoint
-from model.tasks.files import file_chunks
+from model.tasks.files import file_lines
 from pipelines.io.raw_files import expand_paths, open_file, parallel_map
 from pipelines.wordpiece.vocab_files import read_vocab
 from schemas.errors import CheckpointError, ConfigError, InputError, VocabularyError
@@ -69,7 +69,7 @@ def test_special_file_in_folder_is_skipped_with_warning(
     [
         (lambda path: expand_paths([path]), InputError),
         (open_file, InputError),
-        (lambda path: list(file_chunks(path)), InputError),
+        (lambda path: list(file_lines(path)), InputError),
         (lambda path: read_yaml(Path(path), where="x"), ConfigError),
         (read_vocab, VocabularyError),
     ],

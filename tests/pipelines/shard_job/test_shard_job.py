@@ -7,7 +7,6 @@ import errno
 import pickle
 import resource
 import tracemalloc
-from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,14 +18,12 @@ from support.dump_builder import dump, page
 from support.paths import PYTHONPATH
 
 from pipelines.counters import Counters
+from pipelines.documents.build_shard import BuildDocumentShard
 from pipelines.documents.job import build_documents
 from pipelines.documents.plan import DocumentItem
-from pipelines.instances.build_shard import BuildInstanceShard
-from pipelines.instances.plan import colocation_key, plan
 from pipelines.io.files import FileWriter
 from pipelines.io.shards import ShardWriter
 from pipelines.io.splits import SourceFile, Split
-from pipelines.io.stage_inputs import InputFile
 from pipelines.runners.direct import LocalRunner
 from pipelines.runners.registry import RUNNERS, get_runner
 from pipelines.shard_job import pipeline as beam_pipeline
@@ -38,12 +35,12 @@ from pipelines.shard_job.work import WorkResult
 from schemas.corpus_configs import (
     AnySource,
     DocumentsConfig,
-    InstancesConfig,
+    TextSource,
     WikipediaSource,
 )
 from schemas.errors import ConfigError, CorruptInputError, RunnerError
 from schemas.execution_configs import ExecutionConfig
-from schemas.manifest import FileEntry, StageInput, StageOutput
+from schemas.manifest import FileEntry, StageOutput
 
 
 class _Item(NamedTuple):
@@ -250,22 +247,10 @@ def _split(number: int) -> Split:
     return Split("books", file, number, number + 1, detail)
 
 
-def _token_shards(count: int, folder: Path) -> StageInput:
-    files = tuple(
-        FileEntry(
-            path=f"part-{number:05d}.arrow", stored_name=f"part-{number:05d}-0123456789ab.arrow",
-            size_bytes=10 << 20, sha256=f"{number * 7919:064x}", rows=2000,
-        )
-        for number in range(count)
-    )  # fmt: skip
-    return StageInput(name="tokens", artifact_id="0" * 16, data=str(folder), files=files)
-
-
 def test_plan_and_work_of_any_size_are_files_and_not_in_the_graph(tmp_path: Path) -> None:
     items = [DocumentItem(number, _split(number), 1 << 20) for number in range(1_000)]
-    vocab = InputFile("v", "vocab.txt", "vocabulary", 1, "0" * 64)
-    tokens = _token_shards(4_000, tmp_path)
-    work = BuildInstanceShard(InstancesConfig(), tokens, vocab, 1000, "s3://bucket/out")
+    source = TextSource(name="own", paths=tuple(f"{number}.txt" for number in range(50_000)))
+    work = BuildDocumentShard(DocumentsConfig(sources=(source,)), "s3://bucket/out")
     with open_job_files(str(tmp_path), is_local=False) as files:
         files.write_plan(work, [[item] for item in items])
         pipeline = beam.Pipeline("FnApiRunner")
@@ -316,20 +301,6 @@ def test_files_of_interrupted_job_are_deleted(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         opened.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_one_worker_gets_the_held_out_items_if_it_can_keep_their_documents(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = InstancesConfig(dupe_factor=3, negative_pool_bytes=1 << 10)
-    items = plan(config, _token_shards(700, tmp_path))
-
-    def group_sizes() -> Counter[int]:
-        return Counter(Counter(map(colocation_key(items), items)).values())
-
-    assert group_sizes() == {1: 2100, 700: 1}
-    monkeypatch.setattr("pipelines.instances.plan.REMEMBERED_BYTES", 1 << 20)
-    assert group_sizes() == {1: 2800}
 
 
 # Full disks

@@ -1,8 +1,8 @@
-"""Worker process of `model.launch.launcher`.
+"""Worker process of `model.training.workers`.
 
-`python -m model.launch.worker` reads calls as JSON lines from standard input. For each call it
-writes one line when it accepts the call, and one with the result or error. It ends with the
-launcher, or when it is idle. `run_job_file` is the program of a rank of a job.
+`python -m model.training.worker_process FD SECONDS` executes calls that it receives from a
+connection. It ends with the launcher, after an error, or when it is idle for some seconds.
+`run_job_file` is the program of a rank of a job.
 """
 
 from __future__ import annotations
@@ -13,54 +13,45 @@ import importlib
 import json
 import logging
 import os
-import select
 import sys
-import time
 import typing
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from pydantic import BaseModel
 
-from model.launch.launcher import FAILURE_FILE, IDLE_VARIABLE, LAUNCHER_VARIABLE
-from model.launch.stopping import StopRequest
+from model.training.stopping import StopRequest
+from model.training.workers import FAILURE_FILE, LAUNCHER_VARIABLE
 from schemas.error_serialization import serialize_error
 from schemas.errors import BertloomError
 from schemas.redaction import RedactingFormatter
 
-_LOGGER = logging.getLogger("model.launch.worker")  # __name__ is __main__ in a worker
+_LOGGER = logging.getLogger("model.training.worker_process")  # __name__ is __main__ in a worker
 _PACKAGE = "model."
 
-_IDLE_SECONDS = 120.0
-_POLL_SECONDS = 1.0
 
-
-def main() -> int:
-    """Execute calls until the launcher ends or the worker is idle."""
-    calls, results = _take_standard_pipes()
+def main(descriptor: int, idle_seconds: float) -> None:
+    """Execute calls until the launcher ends, a call fails, or the worker is idle."""
+    connection = Connection(descriptor)
+    os.dup2(2, 1)  # what libraries print
     _set_up_logging()
     launcher = int(os.environ.get(LAUNCHER_VARIABLE, os.getppid()))
-    idle_seconds = float(os.environ.get(IDLE_VARIABLE, _IDLE_SECONDS))
-    while True:
-        # Open while waiting, so that a signal just after a call was read stops that call.
-        with StopRequest(launcher=launcher) as stop:
-            line = _read_call(calls, stop=stop, idle_seconds=idle_seconds)
-            if not line:
-                return 0
-            _write(results, {"accepted": True})
+    with contextlib.suppress(EOFError, ConnectionError):  # the launcher has ended
+        while connection.poll(idle_seconds):
+            function, argument, folder = connection.recv()
             try:
-                message = json.loads(line)
-                os.chdir(message["folder"])
-                result = {"result": _call(message["function"], message["argument"], stop=stop)}
-            except BertloomError as error:
-                result = {"error": serialize_error(error)}
+                with StopRequest(launcher=launcher) as stop:
+                    os.chdir(folder)
+                    result = _call(function, argument, stop=stop)
             except Exception as error:
+                if not isinstance(error, BertloomError):
+                    _LOGGER.exception("Unexpected error in the worker process")
                 # The state of this process, above all on a GPU, is unknown: do not reuse it.
-                _LOGGER.exception("Unexpected error in the worker process")
-                _write(results, {"error": serialize_error(error), "is_last": True})
-                return 1
-            _write(results, result)
+                connection.send({"error": serialize_error(error)})
+                return
+            connection.send({"result": result})
 
 
 def run_job_file(function: str, file: str) -> int:
@@ -107,42 +98,6 @@ def _set_up_logging() -> None:
     logging.getLogger("model").setLevel(logging.INFO)
 
 
-def _take_standard_pipes() -> tuple[IO[bytes], IO[bytes]]:
-    """Return the pipes to the launcher, and redirect what libraries print to standard error."""
-    calls = os.fdopen(os.dup(0), "rb", buffering=0)
-    results = os.fdopen(os.dup(1), "wb", buffering=0)
-    null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, 0)
-    os.close(null)
-    os.dup2(2, 1)
-    return calls, results
-
-
-def _read_call(calls: IO[bytes], *, stop: StopRequest, idle_seconds: float) -> bytes:
-    """Return the next call, or b"" if the worker should end."""
-    end = time.monotonic() + idle_seconds
-    line = b""
-    while not line.endswith(b"\n"):
-        left = end - time.monotonic()
-        if select.select([calls], [], [], max(0.0, min(_POLL_SECONDS, left)))[0]:
-            chunk = calls.read(1 << 16)
-            if not chunk:
-                return b""
-            line += chunk
-        elif stop.reason or (left <= 0 and not line):
-            return b""
-    return line
-
-
-def _write(results: IO[bytes], values: dict[str, Any]) -> None:
-    data = json.dumps(values).encode() + b"\n"
-    try:
-        while data:
-            data = data[results.write(data) :]
-    except BrokenPipeError:
-        _LOGGER.info("The launcher has ended; the result is dropped")
-
-
 def _call(name: str, argument: str, *, stop: StopRequest) -> dict[str, Any]:
     """Call a function with its argument as JSON, and return its result."""
     function = _load_function(name)
@@ -174,4 +129,4 @@ def _reset_threads() -> None:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    main(int(sys.argv[1]), float(sys.argv[2]))

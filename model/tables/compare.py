@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 import statistics
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from pydantic import computed_field
 
-from model.tables.paper_results import PAPER_TABLES
+from model.tables.paper import FEATURES_TABLE
 from model.tables.resampling import Sample, count_draws, draw_means
 from model.tables.results import MAJORITY_CLASS, ResultRow, main_rows
 from model.task_results import FinetunedModel, Result
@@ -21,8 +21,6 @@ MEAN = "mean"
 FINE_TUNED = "fine-tuned"
 SCRATCH = "scratch"
 _INTERVAL = (0.025, 0.975)
-
-ComparisonVerdict = Literal["better", "worse", "within noise", "not tested"]
 
 
 class Side(NamedTuple):
@@ -49,28 +47,45 @@ Pair = tuple[Side, Side]
 
 
 class Comparison(Result):
-    """Mean scores of two sides, in fractions of 1, and the test of their difference."""
+    """Mean scores of two sides on dev, in fractions of 1, and the test of their difference.
+
+    The sides are entries of a task, the better mean first; an entry and the majority class; the
+    pretrained entries of several tasks and their twins from scratch; or two variants in a column of
+    a table, first the one that the paper expects to be better.
+    """
 
     first: str
     second: str
-    first_mean: float
-    second_mean: float
-    low: float | None
+    title: str
+    """Task with the name of its data, or column of the table; MEAN for a mean over several."""
+
+    columns: tuple[str, ...]
+    """Tasks or columns of the mean, or the one."""
+
+    context: str = ""
+    """Variants of the other axes of a sweep, equal for both."""
+
+    paper: float | None = None
+    """Difference in the paper, times 100. None: the paper lacks one of the values."""
+
+    first_mean: float = 0.0
+    second_mean: float = 0.0
+    low: float | None = None
     """Lower end of the 95 % interval of the difference. None: not tested."""
 
-    high: float | None
+    high: float | None = None
     """Upper end of the interval."""
 
-    p: float | None
+    p: float | None = None
     """Two-sided p-value of equal means. None: not tested."""
 
     adjusted: float | None = None
     """`p` after Holm's adjustment for all comparisons of the table."""
 
-    runs: tuple[int, int]
+    runs: tuple[int, int] = (0, 0)
     """Number of restarts of both; the minimum over the tasks of a mean."""
 
-    rows: int
+    rows: int = 0
     """Number of dev rows; the minimum over the tasks of a mean. 0: not known."""
 
     @computed_field  # type: ignore[prop-decorator]
@@ -81,7 +96,7 @@ class Comparison(Result):
 
     @computed_field  # type: ignore[prop-decorator]
     @property
-    def verdict(self) -> ComparisonVerdict:
+    def verdict(self) -> Literal["better", "worse", "within noise", "not tested"]:
         """Verdict on the first side."""
         if self.adjusted is None:
             return "not tested"
@@ -89,76 +104,36 @@ class Comparison(Result):
             return "within noise"
         return "better" if self.difference > 0 else "worse"
 
+    @property
+    def restarts(self) -> tuple[int, ...]:
+        """Number of restarts of both sides, without the majority class."""
+        return tuple(count for count in self.runs if count)
 
-class EntryComparison(Comparison):
-    """Two entries of a task on dev by its main metric, the better mean first; an entry and the
-    majority class; or the pretrained entries of several tasks and their twins from scratch."""
-
-    task: str
-    """Name of the task; "" for a mean over several."""
-
-    title: str
-    """Name of the task in tables, with that of its data."""
-
-    metric: str
-    columns: int = 1
-    """Number of tasks of the mean."""
-
-    first_cut: tuple[str, ...] = ()
-    """Reductions of the data or the training of the first entry."""
-
-    second_cut: tuple[str, ...] = ()
-    first_reference: str = ""
-    """Reference of the first score for `bertloom lineage` and `reproduce`."""
-
-    second_reference: str = ""
+    @property
+    def reversed(self) -> Self:
+        """Comparison of the second side with the first."""
+        low, high = (None if end is None else -end for end in (self.high, self.low))
+        swapped = {"first": self.second, "second": self.first, "runs": self.runs[::-1]}
+        means = {"first_mean": self.second_mean, "second_mean": self.first_mean}
+        return self.model_copy(update={**swapped, **means, "low": low, "high": high})
 
 
-class VariantComparison(Comparison):
-    """Two variants on one column, or on the mean over several columns.
+def compare(family: Sequence[tuple[Comparison, Sequence[Pair]]]) -> tuple[Comparison, ...]:
+    """Return comparisons with their tests, each on the mean over its pairs.
 
-    `first` is the variant that the paper expects to be better.
+    They are one family: p-values are adjusted for all of them.
     """
-
-    column: str
-    """Key of the column, or MEAN."""
-
-    columns: tuple[str, ...]
-    """Columns of the mean, or the one column."""
-
-    context: str = ""
-    """Variants of the other axes of the sweep, equal for both."""
-
-    paper: float | None = None
-    """Difference in the paper, times 100. None: the paper lacks one of the values."""
-
-
-def compare(groups: Sequence[Sequence[Pair]]) -> list[dict[str, Any]]:
-    """Return the fields of a comparison for each group of pairs, on the mean over its pairs.
-
-    The groups are one family: p-values are adjusted for all of them.
-    """
-    draws = count_draws(len(groups))
-    means = _draw_sides([side for pairs in groups for pair in pairs for side in pair], draws=draws)
-
-    def test(pairs: Sequence[Pair]) -> dict[str, Any]:
-        if not all(side.is_tested for pair in pairs for side in pair):
-            return {"low": None, "high": None, "p": None}
-        parts = [means[id(first.sample)] - means[id(second.sample)] for first, second in pairs]
-        differences = np.mean(parts, axis=0)
-        low, high = np.quantile(differences, _INTERVAL).tolist()
-        tail = min(int((differences <= 0).sum()), int((differences >= 0).sum()))
-        return {"low": low, "high": high, "p": min(1.0, 2 * (1 + tail) / (1 + draws))}
-
-    results = [test(pairs) for pairs in groups]
+    draws = count_draws(len(family))
+    means = _draw_sides([side for _, pairs in family for pair in pairs for side in pair], draws)
+    results = [_test(pairs, means, draws=draws) for _, pairs in family]
     adjusted = holm_adjust([result["p"] for result in results])
-    return [
-        {**result, "adjusted": p, **_describe(pairs)}
-        for pairs, result, p in zip(groups, results, adjusted, strict=True)
-    ]
+    return tuple(
+        item.model_copy(update={**result, "adjusted": p, **_describe(pairs)})
+        for (item, pairs), result, p in zip(family, results, adjusted, strict=True)
+    )
 
 
-def _draw_sides(sides: Sequence[Side], *, draws: int) -> dict[int, Float64s]:
+def _draw_sides(sides: Sequence[Side], draws: int) -> dict[int, Float64s]:
     """Return the mean scores in each draw by the `id` of the sample; rows are drawn once."""
     groups: dict[str, dict[int, Sample]] = {}
     for side in sides:
@@ -168,6 +143,17 @@ def _draw_sides(sides: Sequence[Side], *, draws: int) -> dict[int, Float64s]:
     for group in groups.values():
         means |= zip(group, draw_means(list(group.values()), draws=draws), strict=True)
     return means
+
+
+def _test(pairs: Sequence[Pair], means: dict[int, Float64s], *, draws: int) -> dict[str, Any]:
+    """Return the interval and the p-value of the mean difference."""
+    if not all(side.is_tested for pair in pairs for side in pair):
+        return {"low": None, "high": None, "p": None}
+    parts = [means[id(first.sample)] - means[id(second.sample)] for first, second in pairs]
+    differences = np.mean(parts, axis=0)
+    low, high = np.quantile(differences, _INTERVAL).tolist()
+    tail = min(int((differences <= 0).sum()), int((differences >= 0).sum()))
+    return {"low": low, "high": high, "p": min(1.0, 2 * (1 + tail) / (1 + draws))}
 
 
 def _describe(pairs: Sequence[Pair]) -> dict[str, Any]:
@@ -192,9 +178,12 @@ def holm_adjust(values: Sequence[float | None]) -> list[float | None]:
     return adjusted
 
 
+# Entries
+
+
 def compare_entries(
     rows: Sequence[ResultRow], *, swept: Collection[str] = ()
-) -> list[EntryComparison]:
+) -> tuple[Comparison, ...]:
     """Compare all pairs of entries of a task by the means of their best grid points.
 
     If several tasks have pretrained twins, the last comparison is the mean over them.
@@ -206,69 +195,40 @@ def compare_entries(
         rows: Results of all entries.
         swept: Entries of the sweep.
     """
-    pairs = [
-        sorted(pair, key=mean_of, reverse=True)
-        for pair in itertools.combinations(comparable_rows(rows), 2)
-        if is_comparable(*pair) and not {row.entry for row in pair} <= set(swept)
-    ]
-    twins = list(pretraining_twins(rows, swept=swept).values())
-    groups = [[(Side.of(first), Side.of(second))] for first, second in pairs]
-    sides = [(Side.of(first), Side.of(second)) for first, second in twins]
-    tested = [pair for pair in sides if all(side.is_tested for side in pair)] or sides
-    means = [tested] if len(tested) > 1 else []
-    fields = compare([*groups, *means])
-    found = [
-        _entry_comparison(first, second, item)
-        for (first, second), item in zip(pairs, fields, strict=False)
-    ]
-    return found + [
-        EntryComparison(
-            task="",
-            title=f"mean of {len(group)} tasks",
-            metric="",
-            columns=len(group),
-            first="pretrained",
-            second="from scratch",
-            **item,
+    family: list[tuple[Comparison, Sequence[Pair]]] = []
+    for pair in itertools.combinations(comparable_rows(rows), 2):
+        if is_comparable(*pair) and not {row.entry for row in pair} <= set(swept):
+            first, second = sorted(pair, key=mean_of, reverse=True)
+            sides = (Side.of(first), Side.of(second))
+            family.append((_untested(first, second.entry), [sides]))
+    twins = list(pretraining_twins(rows, swept=swept).items())
+    pairs = {task: (Side.of(first), Side.of(second)) for task, (first, second) in twins}
+    tested = {task: pair for task, pair in pairs.items() if all(s.is_tested for s in pair)} or pairs
+    if len(tested) > 1:
+        item = Comparison(
+            first="pretrained", second="from scratch", title=MEAN, columns=tuple(tested)
         )
-        for group, item in zip(means, fields[len(pairs) :], strict=True)
-    ]
+        family.append((item, list(tested.values())))
+    return compare(family)
 
 
-def _entry_comparison(
-    first: ResultRow, second: ResultRow, fields: dict[str, Any]
-) -> EntryComparison:
-    return EntryComparison(
-        task=first.task,
-        title=first.name,
-        metric=first.metric,
-        first=first.entry,
-        second=second.entry,
-        first_cut=first.cut,
-        second_cut=second.cut,
-        first_reference=first.reference,
-        second_reference=second.reference,
-        **fields,
-    )
+def _untested(row: ResultRow, second: str) -> Comparison:
+    """Return the comparison of an entry with another side, before the test."""
+    return Comparison(first=row.entry, second=second, title=row.name, columns=(row.task,))
 
 
-def compare_with_majority(rows: Sequence[ResultRow]) -> list[EntryComparison]:
+def compare_with_majority(rows: Sequence[ResultRow]) -> tuple[Comparison, ...]:
     """Compare each entry with the majority class on the same rows; all of them are one family."""
-    known = [row for row in comparable_rows(rows) if row.majority is not None]
-    groups = [[(Side.of(row), Side(row.majority or 0.0, 0, row.majority_sample))] for row in known]
-    return [
-        EntryComparison(
-            task=row.task,
-            title=row.name,
-            metric=row.metric,
-            first=row.entry,
-            second=MAJORITY_CLASS,
-            first_cut=row.cut,
-            first_reference=row.reference,
-            **fields,
-        )
-        for row, fields in zip(known, compare(groups), strict=True)
-    ]
+    return compare(
+        [
+            (
+                _untested(row, MAJORITY_CLASS),
+                [(Side.of(row), Side(row.majority, 0, row.majority_sample))],
+            )
+            for row in comparable_rows(rows)
+            if row.majority is not None
+        ]
+    )
 
 
 def pretraining_twins(
@@ -309,8 +269,11 @@ def mean_of(row: ResultRow) -> float:
     return row.mean or 0.0
 
 
+# Variants
+
+
 class VariantPair(NamedTuple):
-    """Two variants to compare on one column."""
+    """Two variants to compare in one column."""
 
     column: str
     first: str
@@ -320,24 +283,27 @@ class VariantPair(NamedTuple):
     paper: float | None
 
 
-def compare_variants(pairs: Sequence[VariantPair]) -> tuple[VariantComparison, ...]:
-    """Compare each pair on its column, and on the mean over all columns that both variants have."""
+def compare_variants(pairs: Sequence[VariantPair]) -> tuple[Comparison, ...]:
+    """Compare each pair in its column, and on the mean over all columns that both variants have."""
     groups: dict[tuple[str, str, str], list[VariantPair]] = {}
     for pair in pairs:
         groups.setdefault((pair.first, pair.second, pair.context), []).append(pair)
     family = [[pair] for pair in pairs] + [group for group in groups.values() if len(group) > 1]
-    found = compare([[pair.sides for pair in group] for group in family])
-    return tuple(
-        VariantComparison(
-            column=group[0].column if len(group) == 1 else MEAN,
-            columns=tuple(pair.column for pair in group),
-            first=group[0].first,
-            second=group[0].second,
-            context=group[0].context,
-            paper=_mean_of_known([pair.paper for pair in group]),
-            **fields,
-        )
-        for group, fields in zip(family, found, strict=True)
+    return compare(
+        [
+            (
+                Comparison(
+                    first=group[0].first,
+                    second=group[0].second,
+                    title=group[0].column if len(group) == 1 else MEAN,
+                    columns=tuple(pair.column for pair in group),
+                    context=group[0].context,
+                    paper=_mean_of_known([pair.paper for pair in group]),
+                ),
+                [pair.sides for pair in group],
+            )
+            for group in family
+        ]
     )
 
 
@@ -348,12 +314,11 @@ def _mean_of_known(values: Iterable[float | None]) -> float | None:
     return round(statistics.fmean(known), 2) if len(known) == len(numbers) else None
 
 
-def compare_features(rows: Sequence[ResultRow]) -> tuple[VariantComparison, ...]:
+def compare_features(rows: Sequence[ResultRow]) -> tuple[Comparison, ...]:
     """Compare fine-tuning with each choice of feature layers of a model (Table 7), on dev."""
-    table = PAPER_TABLES["table-7"]
     models: dict[str, list[ResultRow]] = {}
     for row in comparable_rows(rows):
-        if row.paper_table == table.key:
+        if row.paper_table == FEATURES_TABLE.key:
             shape = row.settings.model_copy(update={"feature_layers": ""})
             models.setdefault(f"{row.task} {shape}", []).append(row)
     pairs = []
@@ -364,12 +329,24 @@ def compare_features(rows: Sequence[ResultRow]) -> tuple[VariantComparison, ...]
             VariantPair(
                 column=row.paper_column,
                 first=FINE_TUNED,
-                second=row.features,
+                second=row.settings.feature_layers,
                 context=row.start if len(models) > 1 else "",
                 sides=(Side.of(best), Side.of(row)),
-                paper=table.difference("BERT_BASE", row.features, row.paper_column),
+                paper=FEATURES_TABLE.difference(
+                    "BERT_BASE", row.settings.feature_layers, row.paper_column
+                ),
             )
             for row in group
-            if best and row.features
+            if best and row.settings.feature_layers
         ]
     return compare_variants(pairs)
+
+
+def on_means(comparisons: Iterable[Comparison]) -> list[Comparison]:
+    """Return one comparison for each pair of variants: on the mean of its columns, if several."""
+    pairs: dict[tuple[str, str, str], Comparison] = {}
+    for item in comparisons:
+        key = (item.first, item.second, item.context)
+        if key not in pairs or item.title == MEAN:
+            pairs[key] = item
+    return list(pairs.values())

@@ -1,15 +1,12 @@
 """Calls of functions in other processes, for training, fine-tuning and evaluation.
 
-A call is JSON: a function of `model`, its argument (a pydantic model) and the working directory.
-Its result is JSON: the result, or an error with its class and attributes.
-
-* A worker reads calls from a pipe and is reused, because loading torch takes as long as a short
-  trial. Concurrent calls have a worker each.
-* A job with one or several ranks, on one machine or several (`model.launch.machines`), reads its
+* A worker executes calls of a function of `model` with a pydantic model as its argument. It is
+  reused, because loading torch takes as long as a short trial. Concurrent calls have a worker each.
+* A job with one or several ranks, on one machine or several (`model.training.machines`), reads its
   argument from a file. It writes an error to another file.
 
-`model.launch.worker` is the other side of both. Signals and torch's settings stay in the worker
-process, and a crash does not end the run. A worker ends with its launcher.
+`model.training.worker_process` is the other side of both. Signals and torch's settings stay in the
+worker process, and a crash does not end the run. A worker ends with its launcher.
 """
 
 from __future__ import annotations
@@ -19,21 +16,24 @@ import contextlib
 import contextvars
 import hashlib
 import json
+import multiprocessing
 import os
 import re
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any
 
 from pydantic import BaseModel
 
 from pipelines.io.file_systems import file_system, protocols_of
 from pipelines.io.user_cache import cache_folder
-from pipelines.terminal import BARS_VARIABLE, copy_lines
+from pipelines.terminal import copy_lines
 from schemas.error_serialization import deserialize_error
 from schemas.errors import ConfigError, RunnerError, TrainingError
 
@@ -43,8 +43,8 @@ LAUNCHER_VARIABLE = "BERTLOOM_LAUNCHER"
 WORKER_VARIABLE = "BERTLOOM_WORKER"
 """Environment variable: number of the worker process, from 0."""
 
-IDLE_VARIABLE = "BERTLOOM_WORKER_IDLE"
-"""Environment variable: seconds after which an idle worker ends. Default: 120."""
+IDLE_SECONDS = 120.0
+"""Time after which an idle worker ends."""
 
 JOB_FILE, FAILURE_FILE = "job.json", "failure.json"
 
@@ -52,7 +52,9 @@ STOP_SECONDS = 300.0
 """Time to write a checkpoint, after which a process that was asked to stop is killed."""
 
 _END_SECONDS = 10.0
-_POLL_SECONDS = 1.0
+_POLL_SECONDS = 0.2
+_REUSE_FRACTION = 0.8
+"""Share of `IDLE_SECONDS` in which a worker is reused: no call meets one that is just ending."""
 
 _TORCHRUN_VARIABLES = frozenset(
     f"{scope}{name}"
@@ -120,17 +122,19 @@ def local_folder(work: str) -> Path:
 
 
 class Worker:
-    """Worker process, started by the first call. Calls of several threads are executed in turn."""
+    """Worker process, started by the first call. It executes one call at a time."""
 
     def __init__(self, number: int = 0) -> None:
         self._number = number
-        self._turn = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
-        self._is_running = False
-        self._stops = 0
+        self._connection: Connection | None = None
+        self._idle_since = 0.0
 
     def call(self, function: str, argument: BaseModel) -> dict[str, Any]:
         """Call a function in the process and return its result.
+
+        A stop (`stop_running_calls`) or an exception such as KeyboardInterrupt terminates the
+        process: a training writes a checkpoint first.
 
         Args:
             function: Function such as `model.finetuning.prediction:run_evaluation`. It takes a
@@ -140,99 +144,92 @@ class Worker:
         Raises:
             BertloomError, OSError: Errors of the function.
             ConfigError: The argument refers to data in the memory of this process.
-            TrainingError: `stop` was called before the call began.
+            TrainingError: The call was stopped.
             RunnerError: Another error, or the process was killed. The next call starts a new one.
         """
         name = str(getattr(argument, "name", function))
         text = argument.model_dump_json()
         _check_not_in_memory(text, name=name)
-        stops = self._stops
-        message = {"function": function, "argument": text, "folder": str(Path.cwd())}
-        line = json.dumps(message).encode() + b"\n"
-        with self._turn:
-            if self._stops != stops:
-                raise TrainingError(f"{name}: stopped before it started")
-            response = b""
-            while not response.endswith(b"\n"):
-                process, is_new = self._get_process()
-                was_accepted, response = self._exchange(process, line, name=name)
-                if not response.endswith(b"\n"):
-                    self._process = None
-                    code = end_process(process, seconds=_END_SECONDS)
-                    if self._stops != stops and code in (0, -signal.SIGTERM):
-                        raise TrainingError(f"{name}: stopped (SIGTERM)")
-                    # An idle worker may end just before the call: start another one.
-                    if was_accepted or is_new:
-                        raise _exit_error(name, code)
-            values: dict[str, Any] = json.loads(response)
-            if values.get("is_last"):
-                self._process = None
-                end_process(process, seconds=_END_SECONDS)
-        if "error" in values:
-            raise deserialize_error(values["error"], name=name)
-        result: dict[str, Any] = values["result"]
+        stopped = threading.Event()
+        with stoppable(stopped.set):
+            process, connection = self._ready()
+            try:
+                with contextlib.suppress(BrokenPipeError):  # the process ended
+                    connection.send((function, text, str(Path.cwd())))
+                response = self._receive(process, connection, stopped=stopped)
+            except BaseException as error:
+                process.terminate()
+                if connection.poll(STOP_SECONDS):
+                    _note_response(error, connection, name=name)
+                self.end()
+                raise
+        if response is None:
+            code = self._close()
+            if stopped.is_set() and code in (0, -signal.SIGTERM):
+                raise TrainingError(f"{name}: stopped (SIGTERM)")
+            raise _exit_error(name, code)
+        if "error" in response or stopped.is_set():
+            self.end()
+        if "error" in response:
+            raise deserialize_error(response["error"], name=name)
+        self._idle_since = time.monotonic()
+        result: dict[str, Any] = response["result"]
         return result
 
-    def stop(self) -> None:
-        """Request a stop of the running call and of waiting calls, without waiting for it.
-
-        A training writes a checkpoint first. Each call raises a TrainingError.
-        """
-        self._stops += 1
-        process = self._process
-        if process is not None and self._is_running:
-            process.terminate()
-
     def end(self) -> None:
-        """End the process, after stopping its call. The next call starts another one."""
-        process, is_running = self._process, self._is_running
-        if process is None:
-            return
-        if is_running:
-            process.terminate()
-        self._process = None
-        end_process(process, seconds=STOP_SECONDS if is_running else _END_SECONDS)
-
-    def _get_process(self) -> tuple[subprocess.Popen[bytes], bool]:
-        """Return the process, and whether it was just started."""
-        if self._process is not None and self._process.poll() is None:
-            return self._process, False
+        """Terminate the process and wait for its end. The next call starts another one."""
         if self._process is not None:
-            end_process(self._process, seconds=0)
-        self._process = start_module(
-            ["model.launch.worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            added={WORKER_VARIABLE: str(self._number)},
-        )
-        return self._process, True
+            self._process.terminate()
+            self._close(seconds=STOP_SECONDS)
 
-    def _exchange(
-        self, process: subprocess.Popen[bytes], line: bytes, *, name: str
-    ) -> tuple[bool, bytes]:
-        """Return whether the call was accepted, and the response, incomplete if the process ended.
+    @property
+    def pid(self) -> int | None:
+        """Id of the process, None without one."""
+        return None if self._process is None else self._process.pid
 
-        An exception such as KeyboardInterrupt stops the process first. Its note names the step that
-        was saved.
-        """
-        self._is_running = True
-        stdin, stdout = cast("IO[bytes]", process.stdin), cast("IO[bytes]", process.stdout)
+    def _ready(self) -> tuple[subprocess.Popen[bytes], Connection]:
+        """Return the process and the connection to it; start it if necessary."""
+        is_fresh = time.monotonic() - self._idle_since < _REUSE_FRACTION * IDLE_SECONDS
+        if self._process is not None and (self._process.poll() is not None or not is_fresh):
+            self.end()
+        if self._process is None or self._connection is None:
+            self._connection, theirs = multiprocessing.Pipe()
+            with theirs:
+                self._process = start_module(
+                    ["model.training.worker_process", str(theirs.fileno()), str(IDLE_SECONDS)],
+                    pass_fds=[theirs.fileno()],
+                    added={WORKER_VARIABLE: str(self._number)},
+                )
+        return self._process, self._connection
+
+    def _receive(
+        self,
+        process: subprocess.Popen[bytes],
+        connection: Connection,
+        *,
+        stopped: threading.Event,
+    ) -> dict[str, Any] | None:
+        """Return the response of the process; None if it ended without one."""
+        while not connection.poll(_POLL_SECONDS):
+            if stopped.is_set():
+                process.terminate()
+                if not connection.poll(STOP_SECONDS):
+                    process.kill()
         try:
-            stdin.write(line)
-            stdin.flush()
-            was_accepted = bool(stdout.readline())
-            return was_accepted, stdout.readline()
-        except BrokenPipeError:
-            return False, b""
-        except BaseException as error:
-            self._process = None
-            process.terminate()
-            _wait(process, seconds=STOP_SECONDS)
-            with stdout:
-                _note_response(error, stdout.readlines(), name=name)
-            raise
-        finally:
-            self._is_running = False
+            response: dict[str, Any] = connection.recv()
+        except (EOFError, ConnectionResetError):
+            return None
+        return response
+
+    def _close(self, *, seconds: float = _END_SECONDS) -> int:
+        """Wait for the end of the process, close the connection, and return the exit code."""
+        process, connection = self._process, self._connection
+        self._process = self._connection = None
+        if process is None or connection is None:
+            return 0
+        code = end_process(process, seconds=seconds)
+        connection.close()
+        return code
 
 
 class WorkerPool:
@@ -240,8 +237,9 @@ class WorkerPool:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._all: list[Worker] = []
         self._idle: list[Worker] = []
+        self.workers: list[Worker] = []
+        """All workers, busy or idle."""
 
     def call(self, function: str, argument: BaseModel) -> dict[str, Any]:
         """See `Worker.call`; uses an idle worker or starts one."""
@@ -249,25 +247,18 @@ class WorkerPool:
             if self._idle:
                 worker = self._idle.pop()
             else:
-                worker = Worker(len(self._all))
-                self._all.append(worker)
+                worker = Worker(len(self.workers))
+                self.workers.append(worker)
         try:
-            with stoppable(worker.stop):
-                return worker.call(function, argument)
+            return worker.call(function, argument)
         finally:
             with self._lock:
                 self._idle.append(worker)
 
     def end(self) -> None:
         """End all processes. The next call starts another one."""
-        for worker in self.workers:
+        for worker in tuple(self.workers):
             worker.end()
-
-    @property
-    def workers(self) -> list[Worker]:
-        """All workers, busy or idle."""
-        with self._lock:
-            return list(self._all)
 
 
 _SHARED = WorkerPool()
@@ -297,7 +288,7 @@ def run_job(module: str, job: BaseModel, *, name: str, folder: Path) -> None:
     """Run a module on a job in other processes and wait for their end.
 
     Args:
-        module: Program that gets the job file; see `model.launch.worker.run_job_file`.
+        module: Program that gets the job file; see `model.training.worker_process.run_job_file`.
         job: Job; written to the folder.
         name: Name of the job in messages.
         folder: Local folder for the job file and the error file.
@@ -435,23 +426,18 @@ def end_workers() -> None:
 
 
 def start_module(
-    module: list[str],
-    *,
-    stdin: int | None = None,
-    stdout: int | None = None,
-    added: Mapping[str, str] = {},
+    module: list[str], *, pass_fds: Sequence[int] = (), added: Mapping[str, str] = {}
 ) -> subprocess.Popen[bytes]:
     """Run a module. `added` are environment variables, unless the user has set them."""
     lines, stderr = os.pipe() if sys.stderr.isatty() else (None, None)
-    bars = {} if lines is None else {BARS_VARIABLE: "1"}
     # In a new session Ctrl-C reaches only this process, which sends one signal. After a second
     # signal torchrun would exit before its workers have written their errors.
     process = subprocess.Popen(  # noqa: S603 - module of this package, no shell
         [sys.executable, "-m", *module],
-        env={**added, **child_environment(), **bars},
-        stdin=stdin,
-        stdout=stdout,
+        env={**added, **child_environment()},
+        stdin=subprocess.DEVNULL,
         stderr=stderr,
+        pass_fds=pass_fds,
         start_new_session=True,
     )
     if lines is not None and stderr is not None:
@@ -461,18 +447,7 @@ def start_module(
 
 
 def end_process(process: subprocess.Popen[bytes], *, seconds: float) -> int:
-    """Close the pipes, which ends an idle worker, and return the exit code."""
-    code = _wait(process, seconds=seconds)
-    if process.stdout is not None:
-        process.stdout.close()
-    return code
-
-
-def _wait(process: subprocess.Popen[bytes], *, seconds: float) -> int:
-    """Close the input, wait for the end of the process, and return the exit code."""
-    if process.stdin is not None:
-        with contextlib.suppress(OSError):
-            process.stdin.close()
+    """Wait for the end of a process, kill it after some time, and return the exit code."""
     try:
         return process.wait(seconds)
     except subprocess.TimeoutExpired:
@@ -480,12 +455,12 @@ def _wait(process: subprocess.Popen[bytes], *, seconds: float) -> int:
         return process.wait()
 
 
-def _note_response(error: BaseException, lines: list[bytes], *, name: str) -> None:
-    """Add to an error how the stopped call of a worker ended, from the worker's last line."""
-    if lines and lines[-1].endswith(b"\n"):
-        values = json.loads(lines[-1])
-        if "error" in values:
-            _note_stop(error, values["error"], name=name)
+def _note_response(error: BaseException, connection: Connection, *, name: str) -> None:
+    """Add to an error how the stopped call of a worker ended."""
+    with contextlib.suppress(EOFError, ConnectionResetError):
+        response = connection.recv()
+        if "error" in response:
+            _note_stop(error, response["error"], name=name)
 
 
 def _note_stop(error: BaseException, facts: dict[str, Any], *, name: str) -> None:

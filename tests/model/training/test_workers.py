@@ -15,8 +15,8 @@ from pydantic import BaseModel
 from support.paths import ROOT
 from support.waiting import is_running, wait_until
 
-from model.launch.launcher import (
-    IDLE_VARIABLE,
+from model.training import workers
+from model.training.workers import (
     Worker,
     WorkerPool,
     library_settings,
@@ -110,20 +110,6 @@ def in_thread(call: Callable[[], object]) -> tuple[threading.Thread, list[BaseEx
     return thread, found
 
 
-class Turn:
-    """Lock that counts the threads that have come to it."""
-
-    def __init__(self) -> None:
-        self._lock, self.arrivals = threading.Lock(), 0
-
-    def __enter__(self) -> None:
-        self.arrivals += 1
-        self._lock.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
-
-
 def test_worker_is_reused(process: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = process.call(PROBE, Question(text="Käse\n" * 100_000))
     assert first["pid"] != os.getpid()
@@ -131,10 +117,6 @@ def test_worker_is_reused(process: Worker, tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.chdir(tmp_path)  # the working directory is sent with each call
     second = process.call(PROBE, Question(text="again"))
     assert second == {"pid": first["pid"], "text": "again", "folder": str(tmp_path)}
-    threads = [in_thread(lambda: process.call(PROBE, Question())) for _ in range(4)]
-    for thread, found in threads:
-        thread.join()
-        assert found == []
 
 
 def test_torch_of_worker_has_our_settings_and_its_threads_are_reset(
@@ -165,18 +147,15 @@ def test_library_settings_of_the_user_are_kept(environ: dict[str, str], added: s
     assert library_settings(environ).keys() == added
 
 
-def test_errors_keep_type_and_notes(process: Worker) -> None:
+def test_errors_keep_type_and_notes_and_end_the_worker(process: Worker) -> None:
+    before = process.call(PROBE, Question())["pid"]
     with pytest.raises(DivergenceError, match="the message") as caught:
         process.call(PROBE, Question(do="DivergenceError"))
     assert caught.value.__notes__ == ["a note"]
-
-
-def test_unexpected_error_ends_the_worker(process: Worker) -> None:
-    before = process.call(PROBE, Question())["pid"]
     with pytest.raises(RunnerError, match="the probe: ZeroDivisionError: division"):
         process.call(PROBE, Question(do="fault"))
     assert process.call(PROBE, Question())["pid"] != before
-    wait_until(lambda: not is_running(before))
+    assert not is_running(before)
 
 
 def test_foreign_functions_and_memory_urls_are_refused(process: Worker) -> None:
@@ -199,31 +178,12 @@ def test_killed_worker_is_reported_and_replaced(process: Worker, tmp_path: Path)
     second = process.call(PROBE, Question())["pid"]
     assert second != pid
     os.kill(second, signal.SIGKILL)  # between two calls
+    wait_until(lambda: not is_running(second))
     assert process.call(PROBE, Question())["pid"] != second
 
 
-def test_running_and_waiting_calls_can_be_stopped(
-    process: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(process, "_turn", turn := Turn())
-    pid = process.call(PROBE, Question())["pid"]
-    begun = tmp_path / "begun"
-    thread, found = in_thread(lambda: process.call(PROBE, Question(do="wait", text=str(begun))))
-    wait_until(begun.exists)
-    waiting, also_found = in_thread(lambda: process.call(PROBE, Question(name="the next")))
-    wait_until(lambda: turn.arrivals == 3)
-    process.stop()
-    thread.join(300)
-    waiting.join(300)
-    assert str(found[0]) == "stopped and written: SIGTERM"
-    assert isinstance(found[0], TrainingError)
-    assert isinstance(also_found[0], TrainingError)
-    assert "the next" in str(also_found[0])
-    assert process.call(PROBE, Question())["pid"] == pid
-
-
 def test_idle_worker_ends(process: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(IDLE_VARIABLE, "0.3")
+    monkeypatch.setattr(workers, "IDLE_SECONDS", 0.3)
     pid = process.call(PROBE, Question())["pid"]
     wait_until(lambda: not is_running(pid))
     assert process.call(PROBE, Question())["pid"] != pid
@@ -236,23 +196,23 @@ def test_worker_ends_with_its_launcher(tmp_path: Path) -> None:
         code = (
             "import sys; sys.path.insert(0, 'tests')\n"
             f"from {__name__} import *\n"
-            "from model.launch.launcher import call_in_worker\n"
+            "from model.training.workers import call_in_worker\n"
             "print(call_in_worker(PROBE, Question())['pid'], flush=True)\n"
             f"call_in_worker(PROBE, Question(do={do!r}, text={str(begun)!r}))\n"
         )
-        launcher = subprocess.Popen(
+        run = subprocess.Popen(
             [sys.executable, "-c", code],
             cwd=ROOT,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
-        assert launcher.stdout is not None
-        pid = int(launcher.stdout.readline())
+        assert run.stdout is not None
+        pid = int(run.stdout.readline())
         if how != "exit":
             wait_until(begun.exists)
-            launcher.send_signal(signal.SIGKILL if how == "kill" else signal.SIGINT)
-        _, said = launcher.communicate(timeout=300)
+            run.send_signal(signal.SIGKILL if how == "kill" else signal.SIGINT)
+        _, said = run.communicate(timeout=300)
         assert ("KeyboardInterrupt" in said) == (how == "interrupt")
         wait_until(lambda pid=pid: not is_running(pid))  # type: ignore[misc]
 
@@ -269,6 +229,7 @@ def test_concurrent_calls_have_a_worker_each(tmp_path: Path) -> None:
         stop_running_calls()
         for thread, found in waiting:
             thread.join(300)
+            assert isinstance(found[0], TrainingError)
             assert str(found[0]) == "stopped and written: SIGTERM"
         pids = {both.call(PROBE, Question())["pid"] for _ in range(3)}
         assert len(pids) == 1  # sequential calls share one

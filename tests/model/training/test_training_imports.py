@@ -47,9 +47,9 @@ assert {"tokenizers", "tensorboard", "matplotlib", "prefect"} <= refusal.names
 sys.meta_path.insert(0, refusal)
 pretraining, trial = sys.argv[1:]
 
-from model.launch.stopping import StopRequest
+from model.training.stopping import StopRequest
 from model.pretraining.process import main
-from model.launch.worker import _call
+from model.training.worker_process import _call
 
 sys.argv = ["process", pretraining]
 assert main([pretraining]) == 0
