@@ -19,7 +19,7 @@ from model.finetuning.batches import TaskBatch, TaskStep
 from model.finetuning.feature_tagger import FeatureTagger
 from model.finetuning.jobs import CURVE_FILE, TrialJob
 from model.finetuning.phases import Phase, TrialState, phases_of, steps_of
-from model.finetuning.prediction import compute_outputs
+from model.finetuning.prediction import PredictionOptions, compute_outputs
 from model.finetuning.results import write_results
 from model.finetuning.setup import DEV, Split, TrialSetup, open_trial
 from model.optim import Optimizer, build_optimizer, learning_rate
@@ -107,18 +107,16 @@ def encode_splits(
     splits = dict(setup.splits)
     for name in splits.keys() - {DEV}:
         examples, features = splits[name]
-        encoded = compute_outputs(
-            model.encode,
-            features,
+        options = PredictionOptions(
             per_device_max_tokens=job.config.per_device_max_tokens,
             device=device,
-            pad_id=setup.tokenizer.pad_id,
             is_bf16=choose_precision(job.config.precision, device) == "bf16",
             progress=f"{job.name}: encode {name}",
             progress_file=folder / PROGRESS_FILE,
             stop=stop,
-            new_array=functools.partial(_new_file_array, folder=folder),
         )
+        new_array = functools.partial(_new_file_array, folder=folder)
+        encoded = compute_outputs(model.encode, features, options, new_array=new_array)
         splits[name] = Split(examples, replace(features, encoded=encoded))
     return replace(setup, splits=splits)
 

@@ -12,7 +12,7 @@ import torch
 
 from model.finetuning.jobs import CURVE_FILE, METRICS_FILE, TIMING_FILE
 from model.finetuning.phases import TrialState, phases_of
-from model.finetuning.prediction import predict
+from model.finetuning.prediction import PredictionOptions, predict
 from model.finetuning.saved_models import save_task_model
 from model.finetuning.setup import DEV, TrialSetup
 from model.task_results import Cut, FinetunedModel, GridCell, TrainedAmount, TrialResult
@@ -92,17 +92,15 @@ def _answer_dev(
     examples, features = setup.splits[DEV]
     task, job = setup.task, setup.job
     task_type = TASK_TYPES[task.type]
-    outputs = predict(
-        setup.model,
-        features,
+    options = PredictionOptions(
         per_device_max_tokens=job.config.per_device_max_tokens,
         device=device,
-        pad_id=setup.tokenizer.pad_id,
         is_bf16=is_bf16,
         progress=f"{job.name}: dev",
         progress_file=job.folder() / PROGRESS_FILE,
         stop=stop,
     )
+    outputs = predict(setup.model, features, options)
     predictions = task_type.decode(examples, features, outputs, encoding=setup)
     threshold = 0.0
     if task.has_unanswerable and task_type.is_answered(examples):

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import nn
-from torch.nn.utils.rnn import pack_sequence, pad_sequence, unpack_sequence, unpad_sequence
+from torch.nn.utils.rnn import pack_sequence, pad_packed_sequence, pad_sequence
 
 from pipelines.seeds import key_for
 
@@ -66,7 +66,8 @@ class WindowLSTM(nn.LSTM):
     def read_packed(self, windows: list[torch.Tensor]) -> torch.Tensor:
         """Return the outputs by torch's packed sequences, for which CUDA has a fused kernel."""
         packed, _ = self(pack_sequence(windows, enforce_sorted=False))
-        return torch.cat(unpack_sequence(packed))
+        padded, _ = pad_packed_sequence(packed, batch_first=True)
+        return torch.cat(_cut_rows(padded, windows))
 
     def read_padded(self, windows: list[torch.Tensor]) -> torch.Tensor:
         """Return the outputs by padded rows, one direction after the other."""
@@ -89,8 +90,12 @@ class WindowLSTM(nn.LSTM):
             bidirectional=False,
             batch_first=True,
         )
-        lengths = torch.tensor([len(window) for window in windows])
-        return unpad_sequence(outputs, lengths, batch_first=True)
+        return _cut_rows(outputs, windows)
+
+
+def _cut_rows(padded: torch.Tensor, windows: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Return the rows without padding. `unpad_sequence` makes a GPU wait, because it uses masks."""
+    return [row[: len(window)] for row, window in zip(padded, windows, strict=True)]
 
 
 class BiLSTM(nn.ModuleList):

@@ -19,7 +19,14 @@ from model.training.distributed import choose_worker_device
 from model.training.workers import WORKER_VARIABLE
 
 PAD = 0
-WAITS = ("_local_scalar_dense", "nonzero", "masked_select", "unique", "masked_scatter")
+WAITS = (
+    "_local_scalar_dense",
+    "nonzero",
+    "masked_select",
+    "unique",
+    "masked_scatter",
+    "index.Tensor",
+)
 
 
 def steps_of(features: Features, order: np.ndarray, **changes: object) -> list[TaskStep]:
