@@ -30,7 +30,7 @@ ORDER = {
     "model": [
         "data formatting",
         "encoder",
-        "optim",
+        "optim task_results",
         "tasks",
         "task_types training",
         "summaries pretraining finetuning",
