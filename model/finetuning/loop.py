@@ -105,8 +105,9 @@ def encode_splits(
     job, folder = setup.job, setup.job.folder()
     folder.mkdir(parents=True, exist_ok=True)
     splits = dict(setup.splits)
-    for name in splits.keys() - {DEV}:
-        examples, features = splits[name]
+    for name, (examples, features) in setup.splits.items():
+        if name == DEV:
+            continue
         options = PredictionOptions(
             per_device_max_tokens=job.config.per_device_max_tokens,
             device=device,

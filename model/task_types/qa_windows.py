@@ -1,7 +1,7 @@
 """Windows over passages: words, pieces, windows and answer positions.
 
-The library `tokenizers` tells where each piece stands in its context. Words are separated by white
-space as in run_squad.py (space, tab, line feed, carriage return and U+202F). A window is
+The library `tokenizers` gives the characters of each piece in its context. Words are separated by
+white space as in run_squad.py (space, tab, line feed, carriage return and U+202F). A window is
 `[CLS] question [SEP] part of the context [SEP]`. Windows start every `doc_stride` pieces until one
 reaches the end. A piece in several windows is scored in the one where it has the most context.
 

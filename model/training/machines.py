@@ -21,7 +21,7 @@ from pydantic import BaseModel
 from model.training.workers import (
     STOP_SECONDS,
     end_process,
-    run_written_job,
+    run_job,
     start_module,
     stoppable,
     write_job,
@@ -134,7 +134,7 @@ def _run_once(
     """Run a job to its end; return the machines that were lost before."""
     with machines.training(job_file, name=name, stopped=stopped) as training:
         try:
-            run_written_job(
+            run_job(
                 module,
                 job_file,
                 name=name,

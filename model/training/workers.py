@@ -53,6 +53,7 @@ STOP_SECONDS = 300.0
 
 _END_SECONDS = 10.0
 _POLL_SECONDS = 0.2
+_LOOK_SECONDS = 1.0  # each look at other machines reads their files
 _REUSE_FRACTION = 0.8
 """Share of `IDLE_SECONDS` in which a worker is reused: no call meets one that is just ending."""
 
@@ -284,23 +285,6 @@ def call_in_worker(function: str, argument: BaseModel) -> dict[str, Any]:
     return _SHARED.call(function, argument)
 
 
-def run_job(module: str, job: BaseModel, *, name: str, folder: Path) -> None:
-    """Run a module on a job in other processes and wait for their end.
-
-    Args:
-        module: Program that gets the job file; see `model.training.worker_process.run_job_file`.
-        job: Job; written to the folder.
-        name: Name of the job in messages.
-        folder: Local folder for the job file and the error file.
-
-    Raises:
-        BertloomError, OSError: Errors of the module.
-        ConfigError: The job refers to data in the memory of this process.
-        RunnerError: Another error, or a process was killed.
-    """
-    run_written_job(module, write_job(job, name=name, folder=folder), name=name)
-
-
 def write_job(job: BaseModel, *, name: str, folder: Path) -> Path:
     """Write a job to its folder and return the path of the file.
 
@@ -316,7 +300,7 @@ def write_job(job: BaseModel, *, name: str, folder: Path) -> Path:
     return job_file
 
 
-def run_written_job(
+def run_job(
     module: str,
     job_file: Path,
     *,
@@ -324,14 +308,19 @@ def run_written_job(
     options: Sequence[str] = (),
     should_stop: Callable[[], bool] | None = None,
 ) -> None:
-    """Run a module on a job that is written, and wait for the end; see `run_job`.
+    """Run a module on a job in other processes and wait for their end.
 
     Args:
-        module: Program that gets the job file and the options.
-        job_file: File of the job.
+        module: Program that gets the job file and the options; see
+            `model.training.worker_process.run_job_file`.
+        job_file: File that `write_job` wrote. A file of an error is beside it.
         name: Name of the job in messages.
         options: Further arguments of the module.
         should_stop: Called about once per second; True requests a stop. None: never.
+
+    Raises:
+        BertloomError, OSError: Errors of the module.
+        RunnerError: Another error, or a process was killed.
     """
     failure = job_file.with_name(FAILURE_FILE)
     failure.unlink(missing_ok=True)
@@ -354,7 +343,7 @@ def _wait_while(process: subprocess.Popen[bytes], should_stop: Callable[[], bool
     """Wait for the end of a process, and terminate it once if `should_stop` returns True."""
     while should_stop is not None:
         try:
-            return process.wait(_POLL_SECONDS)
+            return process.wait(_LOOK_SECONDS)
         except subprocess.TimeoutExpired:
             if should_stop():
                 process.terminate()

@@ -28,7 +28,7 @@ ORDER = {
         "stages transforms",
     ],
     "model": [
-        "data formatting",
+        "data formatting task_results",
         "encoder",
         "optim",
         "tasks",

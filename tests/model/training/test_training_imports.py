@@ -14,6 +14,7 @@ from support.training_builder import SmallCorpus, train_losses
 PROGRAM = r"""
 import re, sys
 from importlib import metadata
+from importlib.util import spec_from_loader
 
 NEEDED = ["torch", "numpy", "pyarrow", "safetensors", "fsspec", "tqdm", "pydantic"]
 
@@ -39,8 +40,15 @@ class Refusal:
         } - sys.stdlib_module_names
 
     def find_spec(self, name, path=None, target=None):
+        # Others may look for a package, as torch does, but not import it.
         if name.partition(".")[0] in self.names:
-            raise ModuleNotFoundError(f"refused: {name}", name=name)
+            return spec_from_loader(name, self)
+
+    def create_module(self, spec):
+        raise ModuleNotFoundError(f"refused: {spec.name}", name=spec.name)
+
+    def exec_module(self, module):
+        pass
 
 refusal = Refusal()
 assert {"tokenizers", "tensorboard", "matplotlib", "prefect"} <= refusal.names
