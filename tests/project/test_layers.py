@@ -28,7 +28,7 @@ ORDER = {
         "stages transforms",
     ],
     "model": [
-        "data formatting task_results",
+        "data formatting",
         "encoder",
         "optim task_results",
         "tasks",
