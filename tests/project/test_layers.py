@@ -30,7 +30,7 @@ ORDER = {
     "model": [
         "data formatting task_results",
         "encoder",
-        "optim",
+        "optim task_results",
         "tasks",
         "task_types training",
         "summaries pretraining finetuning",

@@ -75,7 +75,7 @@ def job_server(engine: str) -> str:
 
 
 def _manifest(main_class: str, paths: Sequence[str]) -> str:
-    """Return the manifest of a jar; its lines have up to 72 bytes, and go on behind a blank."""
+    """Return the manifest of a jar; a longer line continues behind a blank."""
     fields = {
         "Manifest-Version": "1.0",
         "Main-Class": main_class,

@@ -73,7 +73,7 @@ class _World(NamedTuple):
 
         def seen() -> bool:
             asked = [path for operation, path in [*self.proxy.requests] if operation == "GET"]
-            return any(path.startswith(begin) and "/.plan-" in path for path in asked)
+            return any(path.startswith(begin) and path.endswith("-plan") for path in asked)
 
         return seen
 
