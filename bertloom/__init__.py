@@ -30,11 +30,9 @@ if TYPE_CHECKING:
         run,
         trace,
     )
-    from model.data.collator import PretrainingCollator
 
 __all__ = [
     "Artifact",
-    "PretrainingCollator",
     "Store",
     "fill",
     "lineage",
@@ -75,16 +73,13 @@ def __getattr__(name: str) -> Any:
         return importlib.metadata.version("bertloom")
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module, extra, required = "bertloom.api", "flows", [*_REQUIRED]
-    if name == "PretrainingCollator":
-        module, extra, required = "model.data.collator", "model", ["torch"]
-    missing = [package for package in required if importlib.util.find_spec(package) is None]
+    missing = [package for package in _REQUIRED if importlib.util.find_spec(package) is None]
     if missing:
         raise ImportError(
             f"bertloom.{name}: {', '.join(missing)} not installed. "
-            f"Install with: pip install 'bertloom[{extra}]'"
+            "Install with: pip install 'bertloom[flows]'"
         )
-    return getattr(importlib.import_module(module), name)
+    return getattr(importlib.import_module("bertloom.api"), name)
 
 
 def __dir__() -> list[str]:

@@ -6,7 +6,7 @@ import itertools
 import re
 from collections.abc import Iterable, Sequence
 
-from model.monitoring.formatting import format_percent
+from model.formatting import format_percent
 
 _METRIC = re.compile(
     r"(?:^|\.)(?:metrics|baseline|held_out|averages)\.|_(?:accuracy|fill|share|utilization)$"

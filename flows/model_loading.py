@@ -15,9 +15,9 @@ from flows.store.artifact import StoredArtifact
 from flows.store.artifact_paths import artifact_of_path
 from flows.store.runs import read_run, run_ids
 from model.encoder.hf_config import download_advice
-from model.launch.launcher import library_settings
 from model.task_results import read_evaluation
 from model.training.artifact_files import OPTIMIZER_FILE, STATE_FILE
+from model.training.workers import library_settings
 from pipelines.io.file_systems import file_system
 from schemas.errors import ArtifactNotFoundError, ConfigError
 from schemas.manifest import Manifest

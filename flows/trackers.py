@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 from flows.nested_values import flatten, numeric_leaves
 from flows.run.events import Event, RunFinished, StepFailed, StepFinished, StepStarted
-from model.launch.launcher import local_folder
+from model.training.workers import local_folder
 from schemas.manifest import Manifest
 from schemas.redaction import redact, redact_record
 

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 from model.finetuning.comparison import Comparison, Trial, compare, read_trials
 from model.finetuning.jobs import EvaluationJob
-from model.launch.launcher import call_in_worker
 from model.task_results import EvaluationResult, join_cuts
 from model.task_types.prediction_files import check_ids, predictions_file
 from model.tasks import Task, find_task
@@ -27,6 +26,7 @@ from model.tasks.examples import read_examples, splits_of
 from model.tasks.reduced_data import examples_cut
 from model.training.artifact_files import to_json, write_folder
 from model.training.health import read_warnings, summarize_restarts, warnings_json
+from model.training.workers import call_in_worker
 from pipelines.io.stage_inputs import check_files, input_file
 from pipelines.progress import current_step_name
 from schemas.execution_configs import ExecutionConfig

@@ -2,7 +2,7 @@
 
 The artifact is a fine-tuned model in Hugging Face's layout with its tokenizer, its predictions on
 dev, their scores, and the record of the training. One worker process trains all trials of a run
-(`model.launch.launcher`); this module does not load torch.
+(`model.training.workers`); this module does not load torch.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from model.encoder.hf_config import check_layout
 from model.finetuning.jobs import RECORDS, TrialJob
-from model.launch.launcher import call_in_worker
 from model.training.artifact_files import (
     OPTIMIZER_FILE,
     STATE_FILE,
@@ -24,6 +23,7 @@ from model.training.artifact_files import (
     write_folder,
 )
 from model.training.progress import forward_progress
+from model.training.workers import call_in_worker
 from pipelines.io.stage_inputs import check_files
 from pipelines.progress import current_step_name
 from pipelines.wordpiece.vocab_files import TOKENIZER_CONFIG_FILE, TOKENIZER_FILE

@@ -92,7 +92,8 @@ class Lamb(torch.optim.Optimizer):
         state["exp_avg_sq"].mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
         step = state["step"].item()
         root = (state["exp_avg_sq"] / (1 - beta2**step)).sqrt_()
-        return (state["exp_avg"] / (1 - beta1**step)).div_(root.add_(eps))
+        direction: Tensor = (state["exp_avg"] / (1 - beta1**step)).div_(root.add_(eps))
+        return direction
 
 
 def _trust_ratio(weight: Tensor, update: Tensor) -> Tensor:

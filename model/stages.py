@@ -20,7 +20,7 @@ STAGES = (
         supports_resume=True,
         has_metrics=True,
         uses_gpu=True,
-        summarize="model.monitoring.summaries:summarize_phase",
+        summarize="model.summaries:summarize_phase",
     ),
     Stage(
         name="build-examples",
@@ -30,7 +30,7 @@ STAGES = (
         output_type="examples",
         libraries=("pyarrow",),
         raw_inputs="model.build_examples:raw_inputs",
-        summarize="model.monitoring.summaries:summarize_examples",
+        summarize="model.summaries:summarize_examples",
     ),
     Stage(
         name="finetune",
@@ -44,8 +44,8 @@ STAGES = (
         raw_inputs="model.finetune:raw_inputs",
         supports_resume=True,
         uses_gpu=True,
-        summarize="model.monitoring.summaries:summarize_trial",
-        summarize_many="model.monitoring.summaries:summarize_trials",
+        summarize="model.summaries:summarize_trial",
+        summarize_many="model.summaries:summarize_trials",
     ),
     Stage(
         name="evaluate",
@@ -57,7 +57,7 @@ STAGES = (
         inputs=("examples", VARIADIC),
         has_metrics=True,
         uses_gpu=True,
-        summarize="model.monitoring.summaries:summarize_evaluation",
+        summarize="model.summaries:summarize_evaluation",
     ),
     Stage(
         name="tabulate",
@@ -68,7 +68,7 @@ STAGES = (
         libraries=("numpy",),
         inputs=(VARIADIC,),
         has_metrics=True,
-        summarize="model.monitoring.summaries:summarize_tables",
+        summarize="model.summaries:summarize_tables",
     ),
 )
 """Stages, each after those that it reads."""

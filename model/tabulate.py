@@ -7,8 +7,14 @@ predictions exist.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from model.tables.document import JSON_FILE, Tables, build_tables
+from model.tables.glue_submission import build_submission
+from model.tables.render import to_csv, to_markdown
+from model.tables.results import Evaluation, in_order, result_rows
+from model.tables.sweeps import Sweep
+from model.task_types.row_terms_files import read_row_terms
 from model.tasks import TASKS
 from model.training.artifact_files import write_file
 from schemas.errors import PredictionsError
@@ -16,9 +22,6 @@ from schemas.execution_configs import ExecutionConfig
 from schemas.finetune_configs import TabulateConfig
 from schemas.fingerprint import content_digest
 from schemas.manifest import StageInput, StageOutput
-
-if TYPE_CHECKING:
-    from model.tables.document import Tables
 
 
 def tabulate(
@@ -42,49 +45,23 @@ def tabulate(
             for GLUE's server has no answer.
         ArtifactCorruptError: Predictions differ from their manifest.
     """
-    # lazy: heavy imports
-    from model.tables.document import SubmittedFiles, build_tables
-    from model.tables.glue_submission import build_submission
-    from model.tables.results import Evaluation, in_order, result_rows
-    from model.tables.sweeps import Sweep
-    from model.task_types.row_terms_files import read_row_terms
-
     del execution
-    phases = {
-        f"pretrain.{entry.phase}": entry.phase for entry in config.expanded_sweep if entry.phase
-    }
-    evaluated = {name: given for name, given in inputs.items() if name not in phases}
-    if not evaluated:
-        raise PredictionsError(
-            "found no evaluation to tabulate, expected at least one: add an entry to finetune"
-        )
-    evaluations = in_order(
-        [
-            Evaluation.from_statistics(
-                entry,
-                given.statistics,
-                content=content_digest(given.files),
-                row_terms=read_row_terms(given),
-            )
-            for entry, given in evaluated.items()
-        ],
-        tasks=TASKS,
-    )
+    names = {entry.phase: f"pretrain.{entry.phase}" for entry in config.expanded_sweep}
+    phases = {phase: inputs[name] for phase, name in names.items() if name in inputs}
+    evaluated = {name: item for name, item in inputs.items() if name not in names.values()}
+    evaluations = _read_evaluations(evaluated)
     results = result_rows(evaluations, tasks=TASKS)
-    sweep = Sweep(
-        config,
-        results,
-        phases={phase: inputs[name] for name, phase in phases.items() if name in inputs},
-    )
+    sweep = Sweep(config, results, phases)
     # Compared variants are not submitted.
     whole = [item for item in evaluations if item.entry not in sweep.entries]
     submission = build_submission(whole, inputs=evaluated, tasks=TASKS)
-    tables = build_tables(
-        sweep, submission=SubmittedFiles(entries=submission.entries, missing=submission.missing)
-    )
-    contents = _contents(tables)
-    if submission.data:
-        contents["glue-submission.zip"] = submission.data
+    tables = build_tables(sweep)
+    contents = {
+        JSON_FILE: tables.to_json(),
+        "tables.csv": to_csv(tables.results).encode(),
+        "tables.md": to_markdown(tables).encode(),
+        **({"glue-submission.zip": submission.data} if submission.data else {}),
+    }
     return StageOutput(
         files=tuple(write_file(path, [contents[path]], output=output) for path in sorted(contents)),
         counters={
@@ -96,24 +73,29 @@ def tabulate(
         },
         statistics={
             **_statistics(tables),
-            "submission": list(submission.entries),
+            "submission": submission.entries,
             "missing": list(submission.missing) if submission.data else [],
         },
         notes=submission.notes,
     )
 
 
-def _contents(tables: Tables) -> dict[str, bytes]:
-    """Return the files of the tables by name."""
-    # lazy: heavy imports
-    from model.tables import render
-    from model.tables.document import JSON_FILE
-
-    return {
-        JSON_FILE: tables.to_json(),
-        "tables.md": render.to_markdown(tables).encode(),
-        "tables.csv": render.to_csv(tables.results).encode(),
-    }
+def _read_evaluations(inputs: Mapping[str, StageInput]) -> list[Evaluation]:
+    """Return the evaluations of all entries in the order of the tables."""
+    if not inputs:
+        raise PredictionsError(
+            "found no evaluation to tabulate, expected at least one: add an entry to finetune"
+        )
+    evaluations = [
+        Evaluation.from_statistics(
+            entry,
+            item.statistics,
+            content=content_digest(item.files),
+            row_terms=read_row_terms(item),
+        )
+        for entry, item in inputs.items()
+    ]
+    return in_order(evaluations, tasks=TASKS)
 
 
 def _statistics(tables: Tables) -> dict[str, Any]:

@@ -53,7 +53,7 @@ class ProgressUpdate(NamedTuple):
     """Value of `done` when the work started."""
 
     details: Sequence[str] = ()
-    """Texts next to the bar of a training: step, loss, ..., time left."""
+    """Texts next to the bar of a training: step, loss, ..."""
 
     def seconds_left(self) -> float | None:
         """Return the remaining seconds at the average pace; None before there is one."""

@@ -14,9 +14,6 @@ from typing import IO, Any, TextIO
 
 from tqdm import tqdm
 
-BARS_VARIABLE = "BERTLOOM_BARS"
-"""Environment variable of a process whose progress its launcher shows as a bar."""
-
 _BAR_FORMAT = "{desc}: {percentage:3.0f}%|{bar}| "
 _MIN_BAR_COLUMNS = 25
 _CLEAR_BELOW = "\r\x1b[J"

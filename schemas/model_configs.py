@@ -125,12 +125,8 @@ class BudgetConfig(Config):
 class BatchConfig(Config):
     """Size and layout of the batch of a step."""
 
-    global_batch_size: int | None = Field(default=None, ge=1)
-    """Number of instances of a global batch, over all processes. 256 if `global_batch_tokens` is
-    not set."""
-
-    global_batch_tokens: int | None = Field(default=None, ge=1)
-    """Maximum number of tokens of a global batch, without padding; replaces `global_batch_size`."""
+    global_batch_size: int = Field(default=256, ge=1)
+    """Number of instances of a global batch, over all processes."""
 
     batching: Literal["packed", "bucketed", "padded"] = "packed"
     """`packed`: instances end to end without padding, each with its own attention. `bucketed`:
@@ -142,10 +138,6 @@ class BatchConfig(Config):
     per_device_max_tokens: int = not_in_key(16_384, ge=8)
     """Maximum number of tokens in the memory of one process, padding included. Gradients are
     accumulated up to the global batch."""
-
-    def _problems(self) -> Iterator[str]:
-        if self.global_batch_size is not None and self.global_batch_tokens is not None:
-            yield "expected one of global_batch_size and global_batch_tokens, got both"
 
 
 class OptimizerConfig(Config):

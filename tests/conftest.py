@@ -216,7 +216,7 @@ def one_thread(same_threads: None) -> None:
 @pytest.fixture(scope="module")
 def one_worker() -> Iterator[None]:
     """The worker process that trainings of a module share ends with it."""
-    from model.launch.launcher import end_workers
+    from model.training.workers import end_workers
 
     yield
     end_workers()

@@ -17,8 +17,8 @@ from typing import Any
 
 from deploy.gpu.train import RESULTS_FILE
 from flows.formatting import format_bytes, format_duration, format_metric
-from model.monitoring.training_log import read_curves
 from model.training.artifact_files import CURVES_FILE, TIMINGS_FILE
+from model.training.curves import read_curves
 from schemas.errors import UsageError
 
 BEGIN = "<!-- written by python -m deploy.gpu.report -->"

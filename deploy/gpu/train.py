@@ -27,9 +27,9 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from deploy.gpu.plan import DATA_FILE, Plan, PlannedStep, read_plan
-from model.launch.launcher import stop_running_calls
 from model.stages import STAGES
 from model.training.artifact_files import CURVES_FILE, CURVES_FOLDER, TIMINGS_FILE
+from model.training.workers import stop_running_calls
 from schemas.errors import BertloomError
 from schemas.execution_configs import ExecutionConfig
 from schemas.manifest import StageInput, StageOutput

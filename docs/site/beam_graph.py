@@ -12,11 +12,9 @@ import matplotlib.pyplot as plt
 import networkx as nx
 
 from pipelines.documents.duplicates import find_duplicates_in_bucket
-from pipelines.documents.exclusions import ShardItem
-from pipelines.runners.job_context import ErrorFiles
+from pipelines.shard_job.job_files import JobFiles
 from pipelines.shard_job.pipeline import shard_pipeline
 from pipelines.shard_job.work import BucketReduce
-from pipelines.vocabulary.word_counts import CountWords
 
 PICTURE = Path(__file__).parents[1] / "beam-job.svg"
 
@@ -26,12 +24,8 @@ def job_graph(*, has_grouping: bool) -> nx.DiGraph:
     pipeline = beam.Pipeline("FnApiRunner")
     shard_pipeline(
         "JOB",
-        "plan.ndjson",
-        item_type=ShardItem,
-        work=CountWords(lowercase=True, output="corpus"),
-        errors=ErrorFiles("errors"),
+        JobFiles("job"),
         grouping=BucketReduce(find_duplicates_in_bucket) if has_grouping else None,
-        urls={name: name for name in ("work", "groups", "progress")},
     )(pipeline)
     proto = pipeline.to_runner_api()
     transforms = proto.components.transforms

@@ -63,7 +63,7 @@ UNITS = {
     "min_sentences": "sentences",
     "rows_per_document": "rows",
     "limit_alphabet max_sentence_characters": "characters",
-    "doc_stride global_batch_tokens max_answer_length max_position_embeddings"
+    "doc_stride max_answer_length max_position_embeddings"
     " max_predictions_per_seq max_query_length max_seq_length max_tokens"
     " per_device_max_tokens": "tokens",
     "max_document_bytes max_shard_bytes negative_pool_bytes target_split_bytes": "bytes",

@@ -131,7 +131,7 @@ def _activation() -> str:
 def _find_evaluation(steps: Steps, tables: Tables | None) -> Built | None:
     """Return the evaluation of the first verdict about one. Default: the last evaluation."""
     evaluations = {built.name: built for built in steps.of_type("evaluation")}
-    named = [verdict.first for verdict in tables.verdicts] if tables else []
+    named = [verdict.test.first for verdict in tables.verdicts] if tables else []
     return next(
         (evaluations[name] for name in [*named, *reversed(evaluations)] if name in evaluations),
         None,

@@ -21,7 +21,7 @@ from flows.lineage.shards import find_shard
 from flows.lineage.svg import graph_svg
 from flows.lineage.text_formats import graph_json, mermaid_text, tree_lines
 from flows.store.artifact_paths import artifact_of_path
-from model.monitoring.summaries import score_cut
+from model.summaries import score_cut
 from schemas.errors import UsageError
 
 

@@ -16,7 +16,7 @@ from flows.formatting import format_duration
 from flows.run.events import Event, RunFinished, RunStarted, StepFailed, StepFinished
 from flows.run.log_lines import event_lines, result_summary
 from flows.run.run import Run
-from model.monitoring.formatting import format_rounded_duration
+from model.formatting import format_rounded_duration
 from pipelines.terminal import lines_above_bars
 from schemas.errors import BertloomError
 

@@ -19,7 +19,7 @@ from flows.lineage.resolve import (
 from flows.nested_values import numeric_leaves
 from flows.run.stages import get_stage
 from flows.store.artifacts import ArtifactStore
-from model.monitoring.summaries import score_cut
+from model.summaries import score_cut
 from schemas.errors import ArtifactNotFoundError
 from schemas.manifest import Manifest, RawInput
 from schemas.redaction import public_address

@@ -114,7 +114,7 @@ def propose(
     template = _template()
     draft = parse_yaml(template.render(**fields, budget=(1, 1), passes=1), where="draft").value
     budget = _measure_budget(draft, minutes=minutes)
-    batch_bytes = draft["pretrain"]["short"]["batch"]["global_batch_tokens"] * _BYTES_PER_TOKEN
+    batch_bytes = _batch_tokens(draft) * _BYTES_PER_TOKEN
     passes = sum(budget) * batch_bytes / scan.text_bytes
     summary = (
         f"vocabulary of {vocab_size:,} word pieces ({'uncased' if lowercase else 'cased'}), model "
@@ -146,6 +146,11 @@ def held_out_fraction(scan: FolderScan) -> float:
     return min(max(math.ceil(100 * fraction) / 100, _MIN_HELD_OUT), _MAX_HELD_OUT)
 
 
+def _batch_tokens(recipe: Mapping[str, Any]) -> int:
+    """Return the number of tokens of a step, equal in both phases, if all instances are full."""
+    return int(recipe["pretrain"]["short"]["batch"]["global_batch_size"]) * min(_PHASES)
+
+
 def _measure_budget(recipe: Mapping[str, Any], *, minutes: float) -> list[int]:
     """Return the number of steps of each phase that take `minutes` on this machine."""
     from model.pretraining.speed import measure_step_seconds  # loads torch
@@ -154,7 +159,11 @@ def _measure_budget(recipe: Mapping[str, Any], *, minutes: float) -> list[int]:
     vocab_size = recipe["build_vocabulary"]["vocab_size"]
     seconds = {
         length: measure_step_seconds(
-            config, vocab_size=vocab_size, seq_length=length, seconds=_MEASURED_SECONDS
+            config,
+            vocab_size=vocab_size,
+            instances=_batch_tokens(recipe) // length,
+            seq_length=length,
+            seconds=_MEASURED_SECONDS,
         )
         for length in _PHASES
     }

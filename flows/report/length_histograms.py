@@ -11,7 +11,7 @@ from flows.plots import Axis, Chart, linear_axis, log_axis
 from flows.report.figures import Figure, Panel
 from flows.report.run_steps import Built
 from flows.store.artifacts import ArtifactStore
-from model.monitoring.formatting import format_percent
+from model.formatting import format_percent
 
 _LENGTHS_FILE = "__records__/lengths.json"
 _BINS = 40

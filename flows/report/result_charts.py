@@ -1,31 +1,35 @@
-"""Charts of results: all tasks at a glance, every restart, and the variants of a sweep."""
+"""Charts of results: all tasks at a glance, and every restart."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 
-from flows.plots import NUM_SERIES, Axis, Chart, linear_axis, row_axis
+from flows.plots import Axis, Chart, linear_axis, row_axis
 from flows.report.figures import Figure, Key, Panel
 from flows.report.task_results import TaskResult
-from model.tables.figures import PAPER_MODEL, ChartPanel, spread, widen
-from model.tables.figures import Chart as Sweep
 from model.tables.results import ResultRow, task_label
 from model.task_results import DEV
 from model.tasks.reduced_data import cut_notes, marked
+
+PAPER_MODEL = "BERT_BASE"
+"""Model of the paper that charts show."""
+
+_MIN_SPAN = 10.0
+"""Length of the shortest axis of scores, in points: small differences must not look large."""
 
 _AXIS_HEIGHT = 34.0  # pixels
 _SPREAD = 0.4
 """Distance of the first and the last dot of a row, in rows: equal scores would hide each other."""
 
 
-def _new_rows(title: str, names: Sequence[str], scores: Axis, *, row_height: float) -> Chart:
+def new_rows(title: str, names: Sequence[str], scores: Axis, *, row_height: float) -> Chart:
     """Return a chart with a row for each name; heights are in pixels."""
     height = _AXIS_HEIGHT + row_height * len(names)
     return Chart(title, x=scores, y=row_axis(names), height=height, has_rows=True)
 
 
-def _legend(keys: Mapping[Key, bool]) -> tuple[Key, ...]:
+def drawn_keys(keys: Mapping[Key, bool]) -> tuple[Key, ...]:
     """Return the keys of marks that are drawn."""
     return tuple(key for key, is_drawn in keys.items() if is_drawn)
 
@@ -46,7 +50,7 @@ def overview_figure(results: Sequence[TaskResult]) -> Figure:
     ]
     low = min([0.0, *(spread(mean, sd)[0] for mean, sd, _, _ in means)])
     names = [row.title or row.task for row in firsts]
-    chart = _new_rows(title, names, linear_axis(low, 100), row_height=26)
+    chart = new_rows(title, names, linear_axis(low, 100), row_height=26)
     for position, result in enumerate(results):
         if result.majority is not None:
             _draw_majority(chart, result.majority, position, half_height=0.36)
@@ -60,7 +64,7 @@ def overview_figure(results: Sequence[TaskResult]) -> Figure:
         Key("dashed", "majority class"): any(result.majority is not None for result in results),
     }
     notes = cut_notes((row.entry, row.cut) for result in results for row in result.rows)
-    return Figure((Panel(title, chart.svg()),), _legend(keys), " ".join(notes))
+    return Figure((Panel(title, chart.svg()),), drawn_keys(keys), " ".join(notes))
 
 
 def _draw_majority(chart: Chart, score: float, y: float, *, half_height: float) -> None:
@@ -80,7 +84,7 @@ def restarts_figure(rows: Sequence[ResultRow]) -> Figure:
         Key("diamond", "the paper's BERT_BASE"): any(PAPER_MODEL in row.paper for row in rows),
     }
     notes = ["Metrics on dev, times 100.", *cut_notes((row.entry, row.cut) for row in rows)]
-    return Figure(panels, _legend(keys), " ".join(notes))
+    return Figure(panels, drawn_keys(keys), " ".join(notes))
 
 
 def _restarts_panel(entries: Sequence[ResultRow]) -> Panel:
@@ -88,7 +92,7 @@ def _restarts_panel(entries: Sequence[ResultRow]) -> Panel:
     values = [value for row in entries for value in _row_values(row)]
     low, high = widen(min(values, default=0.0), max(values, default=0.0))
     names = [marked(row.entry, row.cut) for row in entries]
-    chart = _new_rows(title, names, linear_axis(low, high), row_height=30)
+    chart = new_rows(title, names, linear_axis(low, high), row_height=30)
     for y, row in enumerate(entries):
         if row.majority is not None:
             _draw_majority(chart, row.majority, y, half_height=0.5)
@@ -113,58 +117,15 @@ def _row_values(row: ResultRow) -> Iterable[float]:
         yield row.paper[PAPER_MODEL]
 
 
-def sweep_figure(sweep: Sweep) -> Figure:
-    """Draw a panel for each task: scores over steps of pretraining, or over model sizes."""
-    draw = _sizes_panel if sweep.names else _steps_panel
-    panels = tuple(draw(sweep, panel) for panel in sweep.panels)
-    lines = dict.fromkeys(line for panel in sweep.panels for line in panel.lines)
-    keys = {
-        Key(f"line {_series(number)}", label): label != "" for number, label in enumerate(lines)
-    }
-    keys[Key("diamond", "the paper's")] = any(panel.paper for panel in sweep.panels)
-    note = "On dev, times 100: mean over the restarts, and one standard deviation either way."
-    return Figure(panels, _legend(keys), note)
+def spread(mean: float, sd: float) -> tuple[float, float]:
+    """Return one standard deviation either way of a mean, times 100, without impossible scores.
+
+    Only correlations can be below 0.
+    """
+    return max(mean - sd, 0.0 if mean >= 0 else -100.0), min(mean + sd, 100.0)
 
 
-def _series(number: int) -> str:
-    return f"series-{number % NUM_SERIES + 1}"
-
-
-def _spreads(panel: ChartPanel) -> list[float]:
-    """Return the ends of one standard deviation either way of every mean."""
-    points = itertools.chain.from_iterable(panel.lines.values())
-    return [end for point in points for end in spread(point.mean, point.sd)]
-
-
-def _sizes_panel(sweep: Sweep, panel: ChartPanel) -> Panel:
-    """Draw a row for each model size, with scores to the right."""
-    values = [*_spreads(panel), *(score for _, score in panel.paper)]
-    scores = linear_axis(*widen(min(values), max(values)))
-    chart = _new_rows(f"{sweep.title}, {panel.title}", sweep.names, scores, row_height=26)
-    for number, points in enumerate(panel.lines.values()):
-        for point in points:
-            low, high = spread(point.mean, point.sd)
-            chart.segment((low, point.x), (high, point.x), _series(number))
-        means = [(point.mean, point.x) for point in points]
-        chart.line(means, _series(number))
-        chart.dots(means, _series(number))
-    for row, score in panel.paper:
-        chart.diamond((score, row))
-    return Panel(panel.title, chart.svg())
-
-
-def _steps_panel(sweep: Sweep, panel: ChartPanel) -> Panel:
-    """Draw scores over the steps of pretraining."""
-    values = _spreads(panel)
-    last = max(point.x for points in panel.lines.values() for point in points)
-    chart = Chart(
-        f"{sweep.title}, {panel.title}",
-        x=linear_axis(0.0, last),
-        y=linear_axis(*widen(min(values), max(values))),
-    )
-    for number, points in enumerate(panel.lines.values()):
-        chart.band([(p.x, *spread(p.mean, p.sd)) for p in points], _series(number))
-        means = [(point.x, point.mean) for point in points]
-        chart.line(means, _series(number))
-        chart.dots(means, _series(number))
-    return Panel(panel.title, chart.svg(), sweep.label)
+def widen(low: float, high: float) -> tuple[float, float]:
+    """Return limits of an axis of scores that span at least 10 points."""
+    missing = max(0.0, _MIN_SPAN - (high - low))
+    return low - missing / 2, high + missing / 2

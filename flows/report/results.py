@@ -10,12 +10,12 @@ from pydantic import ValidationError
 
 from flows.report.figures import Figure
 from flows.report.number_sources import NO_SOURCES, NumberSources
-from flows.report.result_charts import overview_figure, restarts_figure, sweep_figure
+from flows.report.result_charts import overview_figure, restarts_figure
 from flows.report.run_steps import Steps
+from flows.report.sweep_charts import sweep_figure
 from flows.report.task_results import TaskResult, overview_table, task_results
 from flows.store.artifacts import ArtifactStore
 from model.tables.document import JSON_FILE, Tables
-from model.tables.figures import chart_of
 from model.tables.filled_tables import FilledTable
 from model.tables.render import (
     TextTable,
@@ -101,8 +101,7 @@ def show_results(tables: Tables, *, sources: NumberSources = NO_SOURCES) -> Resu
     views = []
     for table in tables.tables:
         if table.rows:
-            chart = chart_of(table)
-            drawing = sweep_figure(chart) if chart else None
+            drawing = sweep_figure(table)
             differences = variants_table(table) if table.comparisons else None
             views.append(TableView(table, paper_table(table), differences, drawing))
     return Results(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from model.monitoring.formatting import format_percent
+from model.formatting import format_percent
 from model.tables.compare import SCRATCH
 from model.tables.document import Tables
 from model.tables.render import TextTable
@@ -52,7 +52,7 @@ def task_results(tables: Tables) -> list[TaskResult]:
         pretrained = next((row for row in ranked if row.start != SCRATCH), None)
         scratch = next((row for row in ranked if row.start == SCRATCH), None)
         if verdict := verdicts.get(task):
-            pretrained, scratch = by_entry[verdict.first], by_entry[verdict.second]
+            pretrained, scratch = by_entry[verdict.test.first], by_entry[verdict.test.second]
         title, data = ranked[0].title or task, ranked[0].data
         results.append(TaskResult(title, data, pretrained, scratch, verdict))
     return results
@@ -95,7 +95,7 @@ def _score(row: ResultRow | None) -> str:
 def _difference(verdict: Verdict | None) -> str:
     if verdict is None:
         return ""
-    text = f"{100 * verdict.difference:+.1f}"
-    if verdict.low is None or verdict.high is None:
+    text = f"{100 * verdict.test.difference:+.1f}"
+    if verdict.test.low is None or verdict.test.high is None:
         return text
-    return f"{text} ({100 * verdict.low:.1f} to {100 * verdict.high:.1f})"
+    return f"{text} ({100 * verdict.test.low:.1f} to {100 * verdict.test.high:.1f})"

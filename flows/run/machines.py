@@ -35,8 +35,8 @@ from flows.store.activity import HeartbeatThread
 from flows.store.artifacts import ArtifactStore
 from flows.store.records import Record
 from flows.store.runs import RunState
-from model.launch.machines import JoinedTraining, Rendezvous
 from model.pretraining.job import PROGRAM
+from model.training.machines import JoinedTraining, Rendezvous
 from schemas.errors import ConfigError, MachinesError, RunnerError, TrainingError, UsageError
 from schemas.recipe import Recipe
 

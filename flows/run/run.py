@@ -48,8 +48,8 @@ from flows.store.leases import Lease, acquire_or_holder
 from flows.store.pointers import pointer_to
 from flows.store.runs import RunRecord, RunState
 from flows.store.verification import quarantine, verify
-from model.launch.launcher import stop_running_calls
-from model.launch.machines import MachineGroup, machines_scope
+from model.training.machines import MachineGroup, machines_scope
+from model.training.workers import stop_running_calls
 from pipelines.progress import progress_listener
 from pipelines.runners.job_context import Submission, SubmittedJob, job_name, submission_scope
 from pipelines.runners.local import close_pools

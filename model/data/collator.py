@@ -1,9 +1,8 @@
-"""Collators: instances to tensors, packed or padded, for our models and for Hugging Face's."""
+"""Collator of instances to batches, packed or padded."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -12,7 +11,6 @@ from model.data.batches import PretrainingBatch, TokenBatch
 from model.data.dataset import InstanceRows
 from model.data.targets import next_tokens
 from pipelines.arrays import Int64s, offsets_of, ranges
-from schemas.errors import InstanceDataError
 from schemas.model_configs import Objective
 
 Layout = Literal["packed", "bucketed", "padded"]
@@ -21,7 +19,6 @@ IGNORE_INDEX = -100
 """Label that `torch.nn.CrossEntropyLoss`, and so transformers, ignores."""
 
 _MULTIPLE = 8  # lengths for which matrix products are fast
-_COLUMNS = ("input_ids", "segment_b_start", "masked_lm_positions", "masked_lm_ids")
 
 
 class MicroBatchCollator(NamedTuple):
@@ -169,83 +166,3 @@ def token_batches(
         )
 
     return tuple(part(number) for number in range(len(sizes))), starts
-
-
-class PretrainingCollator:
-    """Collator of rows of an instances table into padded batches, for transformers' Trainer.
-
-    >>> collator = PretrainingCollator()
-    >>> row = {"input_ids": [101, 103, 102, 7, 102], "segment_b_start": 3,
-    ...        "masked_lm_positions": [1], "masked_lm_ids": [9], "next_sentence_label": 1}
-    >>> batch = collator([row])
-    >>> batch["token_type_ids"].tolist(), batch["labels"].tolist()
-    ([[0, 0, 0, 1, 1]], [[-100, 9, -100, -100, -100]])
-
-    Args:
-        next_sentence: Add `next_sentence_label` for `BertForPreTraining`. False for
-            `BertForMaskedLM`, and for instances of one segment.
-        pad_token_id: Id of [PAD].
-        pad_to: Length of every row, so that all batches have one shape. Default: longest row of the
-            batch.
-    """
-
-    def __init__(
-        self, *, next_sentence: bool = True, pad_token_id: int = 0, pad_to: int | None = None
-    ) -> None:
-        self.next_sentence, self.pad_token_id, self.pad_to = next_sentence, pad_token_id, pad_to
-
-    def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
-        """Collate B rows, padded to S tokens.
-
-        Returns:
-            `input_ids`, `token_type_ids` (0 in `[CLS] A [SEP]`, 1 in `B [SEP]`), `attention_mask`
-            and `labels` (-100 at unmasked positions), int64 of shape (B, S); and
-            `next_sentence_label`, int64 of shape (B,): 0 B follows A, 1 B is random, -100 no B.
-
-        Raises:
-            InstanceDataError: The rows lack columns of an instances table, or exceed `pad_to`.
-        """
-        self._check(rows)
-        longest = max(len(row["input_ids"]) for row in rows)
-        if self.pad_to is not None and longest > self.pad_to:
-            raise InstanceDataError(
-                f"pad_to: expected at least {longest}, the length of a row, got {self.pad_to}. "
-                "Raise it to the max_seq_length of the instances."
-            )
-        shape = (len(rows), self.pad_to or longest)
-        ids = np.full(shape, self.pad_token_id, np.int64)
-        segments, mask = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
-        labels = np.full(shape, IGNORE_INDEX, np.int64)
-        for number, row in enumerate(rows):
-            length = len(row["input_ids"])
-            ids[number, :length] = np.asarray(row["input_ids"])
-            segments[number, int(row["segment_b_start"]) : length] = 1
-            mask[number, :length] = 1
-            positions = np.asarray(row["masked_lm_positions"], np.int64)
-            labels[number, positions] = np.asarray(row["masked_lm_ids"], np.int64)
-        batch = {
-            "input_ids": ids, "token_type_ids": segments, "attention_mask": mask, "labels": labels
-        }  # fmt: skip
-        if self.next_sentence:
-            batch["next_sentence_label"] = _next_sentence(rows)
-        return {name: torch.from_numpy(values) for name, values in batch.items()}
-
-    def _check(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        needed = (*_COLUMNS, "next_sentence_label") if self.next_sentence else _COLUMNS
-        missing = [name for name in needed if name not in rows[0]]
-        if missing:
-            raise InstanceDataError(
-                f"expected rows of an instances table, got the columns {', '.join(rows[0])} "
-                f"without {', '.join(missing)}. transformers' Trainer drops them unless "
-                "TrainingArguments has remove_unused_columns=False."
-            )
-
-
-def _next_sentence(rows: Sequence[Mapping[str, Any]]) -> Int64s:
-    labels = np.asarray([int(row["next_sentence_label"]) for row in rows], np.int64)
-    if (labels < 0).all():
-        raise InstanceDataError(
-            "expected rows with a segment B, got none in a batch. Use "
-            "PretrainingCollator(next_sentence=False) with BertForMaskedLM."
-        )
-    return np.where(labels < 0, IGNORE_INDEX, labels)

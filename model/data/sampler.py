@@ -18,16 +18,13 @@ import numpy as np
 
 from model.data.dataset import InstanceDataset
 from model.data.permutation import stream_rows
-from pipelines.arrays import Int64s, offsets_of, ranges
+from pipelines.arrays import Int64s
 from pipelines.seeds import key_for, random_bits
 from schemas.errors import ConfigError
 from schemas.model_configs import BatchConfig
 
-DEFAULT_INSTANCES = 256
-"""Default number of instances in a global batch, if the configuration sets no size."""
-
 # Plan many instances at once to amortize NumPy call overhead; more than 16 thousand do not help.
-_PLANNED, _PLANNED_TOKENS, _PLANNED_BATCHES = 1 << 14, 1 << 21, 256
+_PLANNED, _PLANNED_BATCHES = 1 << 14, 256
 
 
 class Window(NamedTuple):
@@ -56,89 +53,33 @@ class BatchSampler:
         """Prepare to plan batches of these instances.
 
         Raises:
-            ConfigError: A batch could have fewer instances than ranks.
+            ConfigError: A batch has fewer instances than ranks.
         """
+        if batch.global_batch_size < world_size:
+            raise ConfigError(
+                f"batch.global_batch_size: expected at least {world_size}, so that each of the "
+                f"{world_size} processes has an instance of every batch, got "
+                f"{batch.global_batch_size}. Raise it or use fewer processes."
+            )
         self._instances = instances
         self._seed = seed
         self._is_bucketed = batch.batching == "bucketed"
-        self._tokens = batch.global_batch_tokens
-        self._size = batch.global_batch_size or DEFAULT_INSTANCES
-        _check_size(batch, size=self._size, longest=instances.max_seq_length, world_size=world_size)
-        if self._is_bucketed:
-            self._batches = batch.bucket_batches
-        else:
-            planned = _PLANNED_TOKENS // self._tokens if self._tokens else _PLANNED // self._size
-            self._batches = min(_PLANNED_BATCHES, max(1, planned))
+        self._size = batch.global_batch_size
+        planned = min(_PLANNED_BATCHES, max(1, _PLANNED // self._size))
+        self._batches = batch.bucket_batches if self._is_bucketed else planned
 
     def window(self, start: int) -> Window:
         """Return the window that starts at a position of the stream."""
-        if self._tokens is not None:
-            rows, epochs, lengths, bounds = self._by_tokens(start, budget=self._tokens)
-        else:
-            rows, epochs = self._stream(start, self._batches * self._size)
-            lengths = self._instances.lengths(rows) if self._is_bucketed else rows[:0]
-            bounds = np.arange(self._batches + 1) * self._size
-        end = start + len(rows)
+        count = self._batches * self._size
+        rows, epochs = stream_rows(start, count, size=len(self._instances), seed=self._seed)
+        bounds = np.arange(self._batches + 1) * self._size
         if not self._is_bucketed:
-            return Window(start, end, rows, epochs, bounds)
-        order = np.argsort(lengths, kind="stable")
-        if self._tokens is not None:
-            bounds = _even_bounds(lengths[order], budget=self._tokens)
+            return Window(start, start + count, rows, epochs, bounds)
+        order = np.argsort(self._instances.lengths(rows), kind="stable")
         key = np.array(key_for(self._seed, "batch-order", start), np.uint64)
-        turns = np.argsort(random_bits(key, np.arange(len(bounds) - 1)), kind="stable")
-        sizes = np.diff(bounds)[turns]
-        order = order[ranges(bounds[turns], sizes)]
-        return Window(start, end, rows[order], epochs[order], offsets_of(sizes))
-
-    def _stream(self, start: int, count: int) -> tuple[Int64s, Int64s]:
-        return stream_rows(start, count, size=len(self._instances), seed=self._seed)
-
-    def _by_tokens(self, start: int, *, budget: int) -> tuple[Int64s, Int64s, Int64s, Int64s]:
-        """Return rows, epochs, lengths and bounds of full batches, as long as fits."""
-        mean = self._instances.tokens / len(self._instances)
-        count = int(1.02 * self._batches * budget / mean) + 1
-        while True:  # the number of planned instances affects only speed
-            rows, epochs = self._stream(start, count)
-            lengths = self._instances.lengths(rows)
-            ends = offsets_of(lengths)
-            bounds = [0]
-            while len(bounds) <= self._batches and bounds[-1] < count:
-                last = int(np.searchsorted(ends, ends[bounds[-1]] + budget, side="right")) - 1
-                if last == count:
-                    break  # the next instance, outside this chunk, may fit too
-                bounds.append(last)
-            if len(bounds) > self._batches:
-                total = bounds[-1]
-                return rows[:total], epochs[:total], lengths[:total], np.array(bounds, np.int64)
-            count += count // 4 + 1
-
-
-def _even_bounds(lengths: Int64s, *, budget: int) -> Int64s:
-    """Split sorted instances into batches with nearly equal tokens within the budget."""
-    ends = offsets_of(lengths)
-    total, longest = int(ends[-1]), int(lengths[-1])
-    # A batch has at most total / count + longest tokens.
-    count = -(-total // (budget - longest))
-    targets = np.arange(count + 1) * total // count
-    bounds: Int64s = np.searchsorted(ends, targets, side="right") - 1
-    return bounds
-
-
-def _check_size(batch: BatchConfig, *, size: int, longest: int, world_size: int) -> None:
-    """Check that every rank has an instance of every batch."""
-    if batch.global_batch_tokens is None:
-        name, minimum, value = "global_batch_size", world_size, size
-    else:
-        # Batches of `bucketed` have at least half the budget, minus two instances.
-        instances = 2 * world_size + 3 if batch.batching == "bucketed" else world_size
-        name, minimum = "global_batch_tokens", instances * longest
-        value = batch.global_batch_tokens
-    if value < minimum:
-        raise ConfigError(
-            f"batch.{name}: expected at least {minimum}, so that each of the {world_size} "
-            f"processes has an instance (up to {longest} tokens) of every batch, got {value}. "
-            "Raise it or use fewer processes."
-        )
+        turns = np.argsort(random_bits(key, np.arange(self._batches)), kind="stable")
+        order = order.reshape(self._batches, self._size)[turns].ravel()
+        return Window(start, start + count, rows[order], epochs[order], bounds)
 
 
 def rank_share(lengths: Int64s, *, rank: int, world_size: int) -> Int64s:

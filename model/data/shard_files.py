@@ -31,7 +31,7 @@ Value = TypeVar("Value")
 
 
 class Ranks(Protocol):
-    """Processes of a distributed training, such as `model.launch.distributed.ProcessGroup`."""
+    """Processes of a distributed training, such as `model.training.distributed.ProcessGroup`."""
 
     @property
     def rank(self) -> int:

@@ -5,7 +5,6 @@ Checkpoints are untrusted input: every value of their JSON is validated.
 
 from __future__ import annotations
 
-import fnmatch
 import json
 import re
 from collections.abc import Collection
@@ -20,11 +19,6 @@ from schemas.model_configs import ModelConfig, Objective
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
-INDEX_FILE = "model.safetensors.index.json"
-PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
-
-_WEIGHTS = "model*.safetensors"
-_OLD_CONFIG = "bert_config.json"
 _GOOGLE_MODEL = re.compile(r"bert-(base|large)-[a-z-]*(cased|chinese|masking)[a-z-]*")
 _HUB_MODEL = re.compile(r"\w[\w.-]*/[\w.-]*bert-[\w.-]+", re.IGNORECASE)
 _SHOWN_NAMES, _SHOWN_LETTERS, _SHOWN_PROBLEMS = 8, 60, 3
@@ -109,11 +103,6 @@ def _unreadable(url: str, error: Exception) -> CheckpointError:
     )
 
 
-def weights_in(names: Collection[str]) -> list[str]:
-    """Return the weight files among these names."""
-    return [name for name in names if fnmatch.fnmatch(name, _WEIGHTS)]
-
-
 def check_layout(folder_url: str, *, needs_vocabulary: bool = False) -> None:
     """Check that a folder has a readable checkpoint, without reading its weights.
 
@@ -122,14 +111,14 @@ def check_layout(folder_url: str, *, needs_vocabulary: bool = False) -> None:
         needs_vocabulary: Read its vocab.txt or tokenizer.json, too.
 
     Raises:
-        MissingInputError: A file is missing. The message explains how to convert other layouts.
+        MissingInputError: A file is missing.
         CheckpointError: Its config.json is not a JSON object, or its files cannot be read.
         VocabularyError: Its vocabulary is not a WordPiece vocabulary.
     """
     names = names_in(folder_url)
     folder = folder_url.rstrip("/")
-    if CONFIG_FILE not in names or not weights_in(names):
-        advice = _how_to_convert(folder, names) if names else download_advice(folder)
+    if CONFIG_FILE not in names or WEIGHTS_FILE not in names:
+        advice = convert_advice(folder) if names else download_advice(folder)
         raise MissingInputError(
             f"{folder_url}: expected a checkpoint in Hugging Face's layout ({CONFIG_FILE}, "
             f"{WEIGHTS_FILE}), found {some_of(names)}{advice}"
@@ -156,12 +145,11 @@ def vocabulary_url(folder_url: str) -> str:
     return f"{folder_url.rstrip('/')}/{vocabulary_in(names_in(folder_url))}"
 
 
-def pickle_advice(folder: str) -> str:
-    """Return how to convert weights in pickle format."""
+def convert_advice(folder: str) -> str:
+    """Return how to convert a checkpoint in another layout."""
     return (
-        "it is a pickle, which can run any program when it is read, so that it is never read here. "
-        "If you trust it, convert it: transformers.BertForPreTraining.from_pretrained("
-        f"{folder!r}).save_pretrained(NEW)"
+        ". Convert it with transformers: "
+        f"BertForPreTraining.from_pretrained({folder!r}).save_pretrained(NEW)"
     )
 
 
@@ -178,27 +166,6 @@ def download_advice(name: str) -> str:
         ". A model of Hugging Face's hub has to be downloaded first: "
         f"hf download {hub_id} --local-dir {local}"
     )
-
-
-def _how_to_convert(folder: str, names: Collection[str]) -> str:
-    steps = []
-    if CONFIG_FILE not in names and _OLD_CONFIG in names:
-        steps.append(f"{_OLD_CONFIG} is the same under an old name: copy it to {CONFIG_FILE}")
-    pickles = [name for name in PICKLES if name in names]
-    if weights_in(names):
-        pass
-    elif pickles:
-        steps.append(f"of {pickles[0]}: {pickle_advice(folder)}, and copy {VOCAB_FILE} there")
-    elif parts := sorted(name for name in names if ".ckpt" in name):
-        stem = parts[0].partition(".ckpt")[0]
-        steps.append(
-            f"{stem}.ckpt is TensorFlow's; convert it with transformers 4: python -m "
-            "transformers.models.bert.convert_bert_original_tf_checkpoint_to_pytorch "
-            f"--tf_checkpoint_path {folder}/{stem}.ckpt --bert_config_file {folder}/{_OLD_CONFIG} "
-            "--pytorch_dump_path NEW/pytorch_model.bin, then NEW with from_pretrained and "
-            "save_pretrained of its BertForPreTraining"
-        )
-    return "".join(f". {step}" for step in steps)
 
 
 def some_of(names: Collection[str]) -> str:

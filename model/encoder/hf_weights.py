@@ -8,8 +8,8 @@ several.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import torch
 from safetensors import SafetensorError
@@ -20,14 +20,11 @@ from torch import Tensor, nn
 from model.encoder.heads import BertForPretraining
 from model.encoder.hf_config import (
     CONFIG_FILE,
-    INDEX_FILE,
-    PICKLES,
     WEIGHTS_FILE,
     HFConfig,
+    convert_advice,
     hf_config,
     names_in,
-    parse_object,
-    pickle_advice,
     read_config,
     read_part,
     some_of,
@@ -184,55 +181,15 @@ def read_checkpoint(folder_url: str) -> HFCheckpoint:
     where = f"{folder}/{CONFIG_FILE}"
     described = read_config(folder)
     config = described.shape(where=where)
-    state, weights_url = _read_weights(folder)
+    weights_url = f"{folder}/{WEIGHTS_FILE}"
+    if WEIGHTS_FILE not in (names := names_in(folder)):
+        raise CheckpointError(
+            f"{folder}: expected {WEIGHTS_FILE}, found {some_of(names)}{convert_advice(folder)}"
+        )
+    state = _tensors(read_part(folder, WEIGHTS_FILE), where=weights_url)
     _check_size(state, config, vocab_size=described.vocab_size, where=weights_url)
     _check_finite(state, where=weights_url)
     return HFCheckpoint(config, described, where, state, weights_url)
-
-
-def _read_weights(folder: str) -> tuple[dict[str, Tensor], str]:
-    """Return the tensors of a checkpoint of one file or several, and a URL for messages.
-
-    Raises:
-        CheckpointError: No safetensors file exists, or one cannot be read.
-    """
-    names = names_in(folder)
-    if WEIGHTS_FILE in names:
-        where = f"{folder}/{WEIGHTS_FILE}"
-        return _tensors(read_part(folder, WEIGHTS_FILE), where=where), where
-    if INDEX_FILE in names:
-        where = f"{folder}/{INDEX_FILE}"
-        return dict(
-            _sharded(folder, parse_object(read_part(folder, INDEX_FILE), where=where))
-        ), where
-    pickles = [name for name in PICKLES if name in names]
-    if pickles:
-        raise CheckpointError(
-            f"{folder}: {pickles[0]} and no {WEIGHTS_FILE}: {pickle_advice(folder)}"
-        )
-    raise CheckpointError(
-        f"{folder}: no {WEIGHTS_FILE}; found {some_of(names)}: expected a "
-        "checkpoint in Hugging Face's layout"
-    )
-
-
-def _sharded(folder: str, index: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
-    """Return the tensors of several files, each from the file that the index names."""
-    where = f"{folder}/{INDEX_FILE}"
-    places = index.get("weight_map")
-    if not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
-        raise CheckpointError(f"{where}: expected a weight_map of tensor names to file names")
-    for name in sorted(set(places.values())):
-        if "/" in name or "\\" in name:
-            raise CheckpointError(f"{where}: {name!r} is outside the folder: expected a file in it")
-        tensors = _tensors(read_part(folder, name), where=f"{folder}/{name}")
-        for tensor_name in sorted(tensor for tensor, file in places.items() if file == name):
-            if tensor_name not in tensors:
-                raise CheckpointError(
-                    f"{folder}/{name}: no {tensor_name}, which {INDEX_FILE} lists: fetch "
-                    "the checkpoint's files again"
-                )
-            yield tensor_name, tensors[tensor_name]
 
 
 def _tensors(content: bytes, *, where: str) -> dict[str, Tensor]:

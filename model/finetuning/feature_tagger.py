@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import Self
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -27,7 +28,7 @@ from model.finetuning.task_model import (
     check_length,
     task_model_from_checkpoint,
 )
-from model.finetuning.window_lstm import BiLSTM
+from model.finetuning.window_lstm import BiLSTM, lay_out_windows
 from schemas.errors import ConfigError
 from schemas.finetune_configs import MIN_LAYERS, LayerChoice, TaskTypeName
 from schemas.model_configs import ModelConfig
@@ -167,9 +168,12 @@ class FeatureTagger(nn.Module):
         encoded = self.encode(batch) if batch.encoded is None else batch.encoded
         with torch.autocast(encoded.device.type, enabled=False):
             x = self.mix(encoded)  # (P, H), or (P, 4 H)
-            lengths = counts[counts > 0].tolist()
+            counts = counts[counts > 0]
+            windows = lay_out_windows(
+                np.cumsum(counts) - counts, counts, positions=len(x), device=x.device
+            )
             before, *between, after = self.dropouts
-            x = after(self.lstm(before(x), lengths, between=between))  # (P, 2 L)
+            x = after(self.lstm(before(x), windows, between=between))  # (P, 2 L)
             logits = self.classifier(x)  # (P, outputs)
         return add_loss(logits, batch, kind="tagging", scale=scale)
 

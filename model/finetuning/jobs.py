@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from model.launch.launcher import local_folder
+from model.training.workers import local_folder
 from schemas.finetune_configs import FeaturesConfig, TrialConfig
 from schemas.manifest import StageInput
 

@@ -19,17 +19,17 @@ from model.finetuning.batches import TaskBatch, TaskStep
 from model.finetuning.feature_tagger import FeatureTagger
 from model.finetuning.jobs import CURVE_FILE, TrialJob
 from model.finetuning.phases import Phase, TrialState, phases_of, steps_of
-from model.finetuning.prediction import compute_outputs
+from model.finetuning.prediction import PredictionOptions, compute_outputs
 from model.finetuning.results import write_results
 from model.finetuning.setup import DEV, Split, TrialSetup, open_trial
-from model.launch.distributed import ProcessGroup, choose_precision, choose_worker_device
-from model.launch.stopping import StopRequest
-from model.monitoring.reporter import TrialLogger
 from model.optim import Optimizer, build_optimizer, learning_rate
 from model.training.checkpoints import Checkpoints
+from model.training.distributed import ProcessGroup, choose_precision, choose_worker_device
 from model.training.health import PAGE
+from model.training.log import TrialLogger
 from model.training.loop import StepMetrics, Trainer, TrainingModule, resume_from_checkpoint
 from model.training.progress import PROGRESS_FILE
+from model.training.stopping import StopRequest
 from pipelines.arrays import Float32s
 from pipelines.seeds import key_for
 from schemas.errors import TrainingError
@@ -80,7 +80,6 @@ def train_trial(job: TrialJob, *, stop: StopRequest) -> dict[str, Any]:
                     device=device,
                     done=training.progress,
                     stop=stop,
-                    logger=training.logger,
                 )
             except TrainingError:
                 if stop.reason:
@@ -106,20 +105,19 @@ def encode_splits(
     job, folder = setup.job, setup.job.folder()
     folder.mkdir(parents=True, exist_ok=True)
     splits = dict(setup.splits)
-    for name in splits.keys() - {DEV}:
-        examples, features = splits[name]
-        encoded = compute_outputs(
-            model.encode,
-            features,
+    for name, (examples, features) in setup.splits.items():
+        if name == DEV:
+            continue
+        options = PredictionOptions(
             per_device_max_tokens=job.config.per_device_max_tokens,
             device=device,
-            pad_id=setup.tokenizer.pad_id,
             is_bf16=choose_precision(job.config.precision, device) == "bf16",
             progress=f"{job.name}: encode {name}",
             progress_file=folder / PROGRESS_FILE,
             stop=stop,
-            new_array=functools.partial(_new_file_array, folder=folder),
         )
+        new_array = functools.partial(_new_file_array, folder=folder)
+        encoded = compute_outputs(model.encode, features, options, new_array=new_array)
         splits[name] = Split(examples, replace(features, encoded=encoded))
     return replace(setup, splits=splits)
 

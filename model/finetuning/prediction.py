@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,6 @@ from model.finetuning.batches import TaskBatch, group_bounds, lay_out_units
 from model.finetuning.heads import HEADS
 from model.finetuning.jobs import EvaluationJob
 from model.finetuning.saved_models import describe_task_model, load_task_model
-from model.launch.distributed import choose_worker_device
-from model.launch.stopping import StopRequest
 from model.task_types.by_name import TASK_TYPES
 from model.task_types.features import Features
 from model.task_types.prediction_files import predictions_file, to_lines
@@ -32,7 +31,9 @@ from model.task_types.squad_metrics import best_threshold
 from model.task_types.task_type import Encoding
 from model.tasks import find_task
 from model.tasks.examples import read_examples
+from model.training.distributed import choose_worker_device
 from model.training.progress import ProgressFile
+from model.training.stopping import StopRequest
 from pipelines.arrays import Float32s, Int64s, ranges
 from pipelines.wordpiece.text_rules import get_text_rules
 from pipelines.wordpiece.tokenizer import WordPieceTokenizer
@@ -186,17 +187,14 @@ def _answer_splits(
     outputs: dict[str, list[Float32s]] = {split: [] for split in tables}
     for predictor in predictors:
         for split, own in features.items():
-            own_outputs = predict(
-                predictor.model,
-                own,
+            options = PredictionOptions(
                 per_device_max_tokens=per_device_max_tokens,
                 device=predictor.device,
-                pad_id=predictor.tokenizer.pad_id,
                 is_bf16=predictor.is_bf16,
                 progress=f"{progress} {split}".strip(),
                 stop=stop,
             )
-            outputs[split].append(own_outputs)
+            outputs[split].append(predict(predictor.model, own, options))
         if len(predictors) > 1:
             predictor.unload()
     return {
@@ -241,33 +239,34 @@ def _mean(outputs: list[Float32s], *, is_probable: bool) -> Float32s:
     return mean
 
 
-def predict(
-    model: nn.Module,
-    features: Features,
-    *,
-    per_device_max_tokens: int,
-    device: torch.device | str,
-    pad_id: int,
-    is_bf16: bool = False,
-    progress: str = "",
-    progress_file: Path | None = None,
-    stop: StopRequest | None = None,
-) -> Float32s:
+@dataclass(frozen=True, kw_only=True)
+class PredictionOptions:
+    """Options of a prediction."""
+
+    per_device_max_tokens: int
+    """Maximum tokens per micro-batch; limits memory."""
+
+    device: torch.device
+    is_bf16: bool = False
+    """True to compute under autocast to bfloat16, like the training."""
+
+    progress: str = ""
+    """Name in the terminal's progress bar; "" for none."""
+
+    progress_file: Path | None = None
+    """File for the progress of a worker process, which has no terminal."""
+
+    stop: StopRequest | None = None
+    """Stop request, checked between micro-batches."""
+
+
+def predict(model: nn.Module, features: Features, options: PredictionOptions) -> Float32s:
     """Return the raw outputs of all sequences, concatenated in the order of the features.
 
-    Batches are packed, longest units first: units of a micro-batch have similar lengths, and a lack
-    of memory shows at once.
-
     Args:
-        model: Model such as a `TaskModel`, on `device`; its mode is restored.
+        model: Model such as a `TaskModel`, on the device; its mode is restored.
         features: Features of one split; labels are ignored.
-        per_device_max_tokens: Maximum tokens per micro-batch; limits memory.
-        device: Device of the model.
-        pad_id: Id of [PAD]; unused without padding, but required by the layout.
-        is_bf16: Whether to compute under autocast to bfloat16, like the training.
-        progress: Name in the terminal's progress bar; "" for none.
-        progress_file: File for the progress of a worker process, which has no terminal.
-        stop: Stop request, checked between micro-batches.
+        options: Device and limits.
 
     Returns:
         float32 by kind: classification (U, labels), regression (U,), choice (U, choices), span
@@ -279,17 +278,7 @@ def predict(
     was_training = model.training
     model.eval()
     try:
-        outputs = compute_outputs(
-            lambda batch: model(batch).logits,
-            features,
-            per_device_max_tokens=per_device_max_tokens,
-            device=device,
-            pad_id=pad_id,
-            is_bf16=is_bf16,
-            progress=progress,
-            progress_file=progress_file,
-            stop=stop,
-        )
+        outputs = compute_outputs(lambda batch: model(batch).logits, features, options)
     finally:
         model.train(was_training)
     return _nothing(model, features) if outputs is None else outputs
@@ -298,54 +287,42 @@ def predict(
 def compute_outputs(
     compute: Callable[[TaskBatch], torch.Tensor],
     features: Features,
+    options: PredictionOptions,
     *,
-    per_device_max_tokens: int,
-    device: torch.device | str,
-    pad_id: int,
-    is_bf16: bool = False,
-    progress: str = "",
-    progress_file: Path | None = None,
-    stop: StopRequest | None = None,
     new_array: Callable[[tuple[int, ...]], Float32s] = lambda shape: np.empty(shape, np.float32),
 ) -> Float32s | None:
     """Return the outputs of a function for all batches, in the order of the features.
 
+    Batches are packed, longest units first: units of a micro-batch have similar lengths, and a lack
+    of memory shows at once.
+
     Args:
         compute: Function of a batch without labels that returns a row for each row of a model's
             outputs.
-        features, per_device_max_tokens, device, pad_id, is_bf16: See `predict`.
-        progress, progress_file, stop: See `predict`.
+        features, options: See `predict`.
         new_array: Function that allocates the outputs.
 
     Returns:
         Outputs; None for features without units.
     """
-    device = torch.device(device)
     outputs: Float32s | None = None
-    offsets = features.output_offsets
+    offsets, device, stop = features.output_offsets, options.device, options.stop
     sizes = np.diff(features.offsets[:: features.per_unit])  # tokens per unit
-    done, total = 0, int(sizes.sum())
-    file = ProgressFile(progress_file, job=progress, unit="token")
-    file.write(done, total=total)
-    bar = tqdm(
-        total=total,
-        desc=progress,
-        unit="token",
-        unit_scale=True,
-        leave=False,
-        disable=not (progress and sys.stderr.isatty()),
-    )
-    autocast = torch.autocast(device.type, torch.bfloat16, enabled=is_bf16)
-    with bar, torch.inference_mode(), autocast:
-        for units in _group_units(sizes, limit=per_device_max_tokens):
+    autocast = torch.autocast(device.type, torch.bfloat16, enabled=options.is_bf16)
+    with (
+        _show_progress(options, total=int(sizes.sum())) as advance,
+        torch.inference_mode(),
+        autocast,
+    ):
+        for units in _group_units(sizes, limit=options.per_device_max_tokens):
             if stop is not None and stop.reason:
-                raise TrainingError(f"{progress or 'prediction'}: stopped ({stop.reason})")
+                raise TrainingError(f"{options.progress or 'prediction'}: stopped ({stop.reason})")
             step = lay_out_units(
                 features,
                 units,
                 layout="packed",
                 per_device_max_tokens=1 << 62,
-                pad_id=pad_id,
+                pad_id=0,  # any id: there is no padding
             )
             (batch,) = step.micro_batches
             values = compute(batch._replace(labels=None).to(device)).float().cpu().numpy()
@@ -356,10 +333,34 @@ def compute_outputs(
                 size = features.units if offsets is None else int(offsets[-1])
                 outputs = new_array((size, *values.shape[1:]))
             outputs[rows] = values
-            done += step.tokens
-            bar.update(step.tokens)
-            file.write(done, total=total)
+            advance(step.tokens)
     return outputs
+
+
+@contextlib.contextmanager
+def _show_progress(options: PredictionOptions, *, total: int) -> Iterator[Callable[[int], None]]:
+    """Yield a function that counts finished tokens in the terminal and the progress file."""
+    file = ProgressFile(options.progress_file, job=options.progress, unit="token")
+    file.write(0, total=total)
+    bar = tqdm(
+        total=total,
+        desc=options.progress,
+        unit="token",
+        unit_scale=True,
+        leave=False,
+        disable=not (options.progress and sys.stderr.isatty()),
+    )
+
+    done = 0
+
+    def advance(tokens: int) -> None:
+        nonlocal done
+        done += tokens
+        bar.update(tokens)
+        file.write(done, total=total)
+
+    with bar:
+        yield advance
 
 
 def _group_units(sizes: Int64s, *, limit: int) -> list[Int64s]:

@@ -12,12 +12,9 @@ import torch
 
 from model.finetuning.jobs import CURVE_FILE, METRICS_FILE, TIMING_FILE
 from model.finetuning.phases import TrialState, phases_of
-from model.finetuning.prediction import predict
+from model.finetuning.prediction import PredictionOptions, predict
 from model.finetuning.saved_models import save_task_model
 from model.finetuning.setup import DEV, TrialSetup
-from model.launch.distributed import choose_precision, device_name
-from model.launch.stopping import StopRequest
-from model.monitoring.reporter import TrialLogger
 from model.task_results import Cut, FinetunedModel, GridCell, TrainedAmount, TrialResult
 from model.task_types.by_name import TASK_TYPES
 from model.task_types.prediction_files import predictions_file, to_lines
@@ -26,8 +23,10 @@ from model.task_types.squad_metrics import best_threshold
 from model.task_types.task_type import Prediction
 from model.tasks.reduced_data import examples_cut
 from model.training.artifact_files import to_json
+from model.training.distributed import choose_precision, device_name
 from model.training.health import TrainingWarning, check_answers, warnings_json
 from model.training.progress import PROGRESS_FILE
+from model.training.stopping import StopRequest
 from pipelines.wordpiece.tokenizer import tokenizer_config_json, tokenizer_json
 from pipelines.wordpiece.vocab_files import (
     TOKENIZER_CONFIG_FILE,
@@ -44,7 +43,6 @@ def write_results(
     device: torch.device,
     done: TrialState,
     stop: StopRequest,
-    logger: TrialLogger,
 ) -> dict[str, Any]:
     """Predict dev, score the predictions, and write all files of the artifact to the job's folder.
 
@@ -73,7 +71,6 @@ def write_results(
         "threads": torch.get_num_threads(),
     }
     (folder / TIMING_FILE).write_bytes(to_json(pace))
-    logger.finish()
     result = _trial_result(setup, metrics, threshold=threshold, done=done, warnings=warnings)
     return {
         "statistics": result.to_statistics(),
@@ -84,7 +81,7 @@ def write_results(
 
 def _answer_dev(
     setup: TrialSetup, folder: Path, *, device: torch.device, is_bf16: bool, stop: StopRequest
-) -> tuple[dict[str, dict[str, float]], float, list[TrainingWarning | None]]:
+) -> tuple[dict[str, dict[str, float]], float, list[TrainingWarning]]:
     """Write the predictions of dev.
 
     Returns:
@@ -95,17 +92,15 @@ def _answer_dev(
     examples, features = setup.splits[DEV]
     task, job = setup.task, setup.job
     task_type = TASK_TYPES[task.type]
-    outputs = predict(
-        setup.model,
-        features,
+    options = PredictionOptions(
         per_device_max_tokens=job.config.per_device_max_tokens,
         device=device,
-        pad_id=setup.tokenizer.pad_id,
         is_bf16=is_bf16,
         progress=f"{job.name}: dev",
         progress_file=job.folder() / PROGRESS_FILE,
         stop=stop,
     )
+    outputs = predict(setup.model, features, options)
     predictions = task_type.decode(examples, features, outputs, encoding=setup)
     threshold = 0.0
     if task.has_unanswerable and task_type.is_answered(examples):
@@ -120,7 +115,7 @@ def _answer_dev(
 
 def _find_warnings(
     setup: TrialSetup, predictions: Sequence[Prediction], metrics: Mapping[str, float]
-) -> list[TrainingWarning | None]:
+) -> list[TrainingWarning]:
     """Check predictions on dev for one constant answer.
 
     A model from scratch is not checked: it is the baseline of pretraining.
@@ -131,7 +126,8 @@ def _find_warnings(
         Counter(answer for row in rows for answer in TASK_TYPES[setup.task.type].list_answers(row))
         for rows in (predictions, setup.splits[DEV].examples.to_pylist())
     )
-    return [check_answers(predicted, right)]
+    warning = check_answers(predicted, right)
+    return [] if warning is None else [warning]
 
 
 def _model_files(setup: TrialSetup, *, threshold: float, precision: str) -> dict[str, bytes]:

@@ -24,8 +24,7 @@ from model.encoder.hf_weights import (
 )
 from model.finetuning.batches import TaskBatch, TaskOutput, device_tensor
 from model.finetuning.heads import HEADS, add_loss, host_starts
-from model.finetuning.window_lstm import BiLSTM
-from pipelines.arrays import ranges
+from model.finetuning.window_lstm import BiLSTM, lay_out_windows
 from pipelines.io.file_systems import file_system
 from schemas.errors import TrainingError
 from schemas.finetune_configs import TaskTypeName
@@ -174,17 +173,14 @@ class TaskModel(nn.Module):
     def _through_lstm(
         self, sequence: torch.Tensor, tokens: TokenBatch
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the BiLSTM's outputs (T, 2 L), 0 in padding, and the final outputs of
+        """Return the BiLSTM's outputs (T, 2 L), meaningless in padding, and the final outputs of
         both directions (B, 2 L)."""
         assert self.lstm is not None  # noqa: S101  # asked before
         lengths, device = tokens.lengths, sequence.device
         starts = host_starts(tokens)
-        real = device_tensor(ranges(starts, lengths), device)
+        windows = lay_out_windows(starts, lengths, positions=len(sequence), device=device)
         with torch.autocast(device.type, enabled=False):
-            x = sequence.float().index_select(0, real)
-            of_real = self.lstm(x, lengths.tolist(), between=list(self.lstm_dropouts))
-            read = of_real.new_zeros((len(sequence), of_real.shape[1]))
-            read = read.index_copy(0, real, of_real)
+            read = self.lstm(sequence.float(), windows, between=list(self.lstm_dropouts))
         last = device_tensor(starts + lengths - 1, device)
         forwards, backwards = read.chunk(2, dim=1)
         ends = (forwards.index_select(0, last), backwards.index_select(0, tokens.starts))

@@ -1,23 +1,107 @@
 """Bidirectional LSTM layers that read each window of a batch separately.
 
+CUDA computes both directions of all windows in one call on packed sequences. On a CPU, for which
+torch has no fused kernel for them, padded rows take 15 to 65 % of their time (bench_bilstm).
+
 On a frozen encoder they form the feature-based tagger (paper 5.3), on a fine-tuned one the last row
 of Table 5.
 
-Letters for shapes: R positions of all windows, I values per position, L units per LSTM direction.
+Letters for shapes: B windows, W positions of the longest, R positions of all, I values per
+position, L units per LSTM direction.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import nn
-from torch.nn.utils.rnn import pack_sequence, pad_sequence, unpack_sequence, unpad_sequence
+from torch.nn.utils.rnn import PackedSequence
 
+from model.finetuning.batches import device_tensor
+from pipelines.arrays import Int64s
 from pipelines.seeds import key_for
 
 _LAYERS = 2
+
+
+class Windows(NamedTuple):
+    """Windows of a batch as rows of equal length, for the forward and the backward direction.
+
+    Attributes:
+        shape: B windows and W positions of the longest one.
+        rows: Position in R of each place of the rows, int64 (2, B W); 0 in padding, which comes
+            last.
+        places: Place of each position, int64 (2, R); 0 for positions of no window.
+    """
+
+    shape: tuple[int, int]
+    rows: torch.Tensor
+    places: torch.Tensor
+
+
+class PackedWindows(NamedTuple):
+    """Windows of a batch in the order of torch's `PackedSequence`: by step, longest window first.
+
+    Attributes:
+        rows: Position in R of each packed row, int64 (n,).
+        places: Packed row of each position, int64 (R,); 0 for positions of no window.
+        sizes: Number of windows that have each step, int64 (W,), on the host.
+    """
+
+    rows: torch.Tensor
+    places: torch.Tensor
+    sizes: torch.Tensor
+
+
+def lay_out_windows(
+    starts: Int64s, lengths: Int64s, *, positions: int, device: torch.device
+) -> Windows | PackedWindows:
+    """Return the layout of windows. It is computed on the host, so that a GPU is not waited for.
+
+    Args:
+        starts: First position of each window, (B,).
+        lengths: Number of its positions, at least 1, (B,).
+        positions: R.
+        device: Device of the tensors.
+    """
+    lay_out = pack_windows if device.type == "cuda" else pad_windows
+    return lay_out(starts, lengths, positions=positions, device=device)
+
+
+def pack_windows(
+    starts: Int64s, lengths: Int64s, *, positions: int, device: torch.device
+) -> PackedWindows:
+    """Return the layout of windows as a packed sequence; see `lay_out_windows`."""
+    order = np.argsort(-lengths, kind="stable")
+    steps = np.arange(int(lengths.max(initial=0)))[:, None]  # (W, 1)
+    is_real = steps < lengths[order]  # (W, B)
+    rows = (starts[order] + steps)[is_real]
+    places = np.zeros(positions, np.int64)
+    places[rows] = np.arange(len(rows))
+    sizes = torch.from_numpy(is_real.sum(axis=1))
+    return PackedWindows(device_tensor(rows, device), device_tensor(places, device), sizes)
+
+
+def pad_windows(
+    starts: Int64s, lengths: Int64s, *, positions: int, device: torch.device
+) -> Windows:
+    """Return the layout of windows as padded rows; see `lay_out_windows`."""
+    width = int(lengths.max(initial=0))
+    steps = np.arange(width)
+    is_real = steps < lengths[:, None]  # (B, W)
+    order = np.stack([is_real * steps, is_real * (lengths[:, None] - 1 - steps)])
+    rows = (is_real * starts[:, None] + order).reshape(2, -1)  # (2, B W)
+    places = np.zeros((2, positions), np.int64)
+    real = np.flatnonzero(is_real)
+    for own, target in zip(rows, places, strict=True):
+        target[own[real]] = real
+    return Windows(
+        (len(lengths), width), device_tensor(rows, device), device_tensor(places, device)
+    )
 
 
 class WindowLSTM(nn.LSTM):
@@ -50,36 +134,28 @@ class WindowLSTM(nn.LSTM):
                 else:
                     parameter.zero_()
 
-    def over_windows(self, x: torch.Tensor, lengths: Sequence[int]) -> torch.Tensor:
-        """Return the outputs (R, 2 L) for positions (R, I), each window separately.
-
-        Args:
-            x: Positions of all windows, end to end.
-            lengths: Number of positions of each window, at least 1.
-        """
-        if not lengths:
+    def over_windows(self, x: torch.Tensor, windows: Windows | PackedWindows) -> torch.Tensor:
+        """Return the outputs (R, 2 L) for positions (R, I), each window separately."""
+        if not windows.rows.numel():
             return x.new_zeros((0, 2 * self.hidden_size))
-        windows = list(torch.split(x, list(lengths)))
-        # A CPU reads padded rows about three times as fast as packed ones (bench_bilstm).
-        return self.read_packed(windows) if x.is_cuda else self.read_padded(windows)
+        if isinstance(windows, PackedWindows):
+            packed = PackedSequence(x.index_select(0, windows.rows), windows.sizes)
+            read: torch.Tensor = self(packed)[0].data
+            return read.index_select(0, windows.places)
+        directions = zip(("", "_reverse"), windows.rows, windows.places, strict=True)
+        outputs = []
+        for suffix, rows, places in directions:
+            padded = x.index_select(0, rows).view(*windows.shape, -1)  # (B, W, I)
+            of_rows = self._read(padded, suffix).flatten(0, 1)  # (B W, L)
+            outputs.append(of_rows.index_select(0, places))
+        return torch.cat(outputs, dim=1)
 
-    def read_packed(self, windows: list[torch.Tensor]) -> torch.Tensor:
-        """Return the outputs by torch's packed sequences, for which CUDA has a fused kernel."""
-        packed, _ = self(pack_sequence(windows, enforce_sorted=False))
-        return torch.cat(unpack_sequence(packed))
-
-    def read_padded(self, windows: list[torch.Tensor]) -> torch.Tensor:
-        """Return the outputs by padded rows, one direction after the other."""
-        backwards = [window.flip(0) for window in windows]
-        outputs = zip(self._read(windows, ""), self._read(backwards, "_reverse"), strict=True)
-        return torch.cat([torch.cat([one, other.flip(0)], dim=1) for one, other in outputs])
-
-    def _read(self, windows: list[torch.Tensor], suffix: str) -> list[torch.Tensor]:
-        """Return the outputs (length, L) of one direction for windows (length, I) in its order."""
-        start = windows[0].new_zeros((1, len(windows), self.hidden_size))
+    def _read(self, x: torch.Tensor, suffix: str) -> torch.Tensor:
+        """Return the outputs (B, W, L) of one direction for rows (B, W, I) in its order."""
+        start = x.new_zeros((1, len(x), self.hidden_size))
         names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
         outputs, _, _ = torch.lstm(
-            pad_sequence(windows, batch_first=True),
+            x,
             (start, start),
             [getattr(self, name + suffix) for name in names],
             has_biases=True,
@@ -89,8 +165,8 @@ class WindowLSTM(nn.LSTM):
             bidirectional=False,
             batch_first=True,
         )
-        lengths = torch.tensor([len(window) for window in windows])
-        return unpad_sequence(outputs, lengths, batch_first=True)
+        read: torch.Tensor = outputs
+        return read
 
 
 class BiLSTM(nn.ModuleList):
@@ -107,15 +183,15 @@ class BiLSTM(nn.ModuleList):
             layer.draw(f"{name}.{number}", seed=seed)
 
     def forward(
-        self, x: torch.Tensor, lengths: Sequence[int], *, between: Sequence[nn.Module]
+        self, x: torch.Tensor, windows: Windows | PackedWindows, *, between: Sequence[nn.Module]
     ) -> torch.Tensor:
         """Return the outputs (R, 2 L) for positions (R, I), each window separately.
 
         Args:
-            x, lengths: See `WindowLSTM.over_windows`.
+            x, windows: See `WindowLSTM.over_windows`.
             between: Function applied to the outputs of the first layer.
         """
         for layer, after in zip(self, (*between, nn.Identity()), strict=True):
             assert isinstance(layer, WindowLSTM)  # noqa: S101  # a ModuleList forgets
-            x = after(layer.over_windows(x, lengths))
+            x = after(layer.over_windows(x, windows))
         return x

@@ -22,10 +22,10 @@ from model.data.batches import PretrainingBatch
 from model.data.dataset import InstanceDataset
 from model.data.loader import eval_batches
 from model.encoder.heads import BertForPretraining
-from model.launch.distributed import HostCopy, ProcessGroup
 from model.pretraining.job import TrainingJob
 from model.pretraining.setup import PretrainingSetup
 from model.pretraining.unigram import count_labels, token_costs
+from model.training.distributed import HostCopy, ProcessGroup
 from pipelines.instances import HELD_OUT_PREFIX
 
 _COUNTS = (

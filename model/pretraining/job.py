@@ -6,9 +6,9 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from model.launch.launcher import local_folder, run_job
-from model.launch.machines import current_machines, run_job_on_machines
+from model.training.machines import current_machines, run_job_on_machines
 from model.training.progress import forward_progress
+from model.training.workers import local_folder, run_job, write_job
 from schemas.manifest import StageInput
 from schemas.model_configs import PretrainConfig
 
@@ -49,6 +49,7 @@ class TrainingJob(BaseModel):
         folder, machines = self.folder(), current_machines()
         with forward_progress(folder):
             if machines is None:
-                run_job(PROGRAM, self, name=self.name, folder=folder)
+                job_file = write_job(self, name=self.name, folder=folder)
+                run_job(PROGRAM, job_file, name=self.name)
             else:
                 run_job_on_machines(machines, PROGRAM, self, name=self.name, folder=folder)

@@ -12,11 +12,6 @@ from torch import nn
 
 from model.data.batches import PretrainingBatch, StepBatch
 from model.encoder.heads import BertForPretraining
-from model.launch.distributed import ProcessGroup, init_distributed
-from model.launch.stopping import StopRequest
-from model.monitoring.reporter import PretrainingLogger
-from model.monitoring.throughput import Work, batch_flops
-from model.monitoring.training_log import EvaluationRecord, StepRecord
 from model.optim import learning_rate
 from model.pretraining.checks import held_out_caution
 from model.pretraining.evaluation import HeldOutEvaluator
@@ -30,8 +25,13 @@ from model.pretraining.state import (
 )
 from model.training.artifact_files import CURVES_FOLDER
 from model.training.checkpoints import Checkpoints
+from model.training.curves import EvaluationRecord, StepRecord
+from model.training.distributed import ProcessGroup, init_distributed
 from model.training.health import PAGE
+from model.training.log import PretrainingLogger
 from model.training.loop import StepMetrics, Trainer, TrainingModule
+from model.training.stopping import StopRequest
+from model.training.throughput import Work, batch_flops
 from pipelines.seeds import key_for
 from schemas.errors import DivergenceError
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 import sys
 
-from model.launch.launcher import torchrun
-from model.launch.stopping import StopRequest
-from model.launch.worker import run_job_file
 from model.pretraining.job import PROGRAM, TrainingJob
+from model.training.stopping import StopRequest
+from model.training.worker_process import run_job_file
+from model.training.workers import torchrun
 from schemas.errors import TrainingError
 
 

@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from safetensors.torch import save as save_tensors
-
 from model.encoder.hf_weights import save_model
 from model.pretraining.checks import find_warnings, held_out_caution
 from model.pretraining.job import TrainingJob
@@ -62,7 +60,7 @@ def read_finished(job: TrainingJob) -> FinishedTraining:
     snapshots = Snapshots(job)
     files = {
         **save_model(model, pad_token_id=pad_id),
-        OPTIMIZER_FILE: save_tensors(dict(sorted(latest.tensors["optimizer"].items()))),
+        OPTIMIZER_FILE: latest.files["optimizer"],
         STATE_FILE: to_json(_next_phase_state(job, state)),
     }
     return FinishedTraining(

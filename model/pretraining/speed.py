@@ -10,8 +10,8 @@ import torch
 from model.data.batches import PretrainingBatch, TokenBatch
 from model.encoder.dropout import seed_dropout
 from model.encoder.heads import BertForPretraining
-from model.launch.distributed import choose_device, choose_precision
 from model.optim import build_optimizer
+from model.training.distributed import choose_device, choose_precision
 from pipelines.arrays import offsets_of
 from schemas.model_configs import PretrainConfig
 
@@ -20,33 +20,32 @@ _WARM_UP_STEPS = 2
 
 
 def measure_step_seconds(
-    config: PretrainConfig, *, vocab_size: int, seq_length: int, seconds: float
+    config: PretrainConfig, *, vocab_size: int, instances: int, seq_length: int, seconds: float
 ) -> float:
     """Return the mean time of an optimizer step of a phase, in seconds.
 
     Args:
-        config: Phase with a `model` and `batch.global_batch_tokens`; its objective is MLM.
+        config: Phase with a `model`; its objective is MLM.
         vocab_size: Number of word pieces.
+        instances: Number of instances of the global batch.
         seq_length: Length of the instances, in tokens.
         seconds: Time to measure for; at least one step is measured.
     """
     assert config.model is not None  # noqa: S101
-    assert config.batch.global_batch_tokens is not None  # noqa: S101
     device = choose_device(config.device)
     precision = choose_precision(config.precision, device)
     model = (
         BertForPretraining(config.model, vocab_size=vocab_size, objective="mlm").to(device).train()
     )
     optimizer = build_optimizer(model.named_parameters(), config.optimizer)
-    num_rows = max(1, config.batch.global_batch_tokens // seq_length)
-    batch = _random_batch(num_rows, seq_length, vocab_size).to(device)
+    batch = _random_batch(instances, seq_length, vocab_size).to(device)
     begin, steps = 0.0, -_WARM_UP_STEPS
     while steps < 1 or time.perf_counter() - begin < seconds:
         if steps == 0:
             begin = _now(device)
         seed_dropout(model, steps + _WARM_UP_STEPS)
         with torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bf16"):
-            loss = model(batch, len(batch.masked_ids), num_rows).loss
+            loss = model(batch, len(batch.masked_ids), instances).loss
         loss.backward()
         optimizer.step(learning_rate=1e-4)
         optimizer.zero_grad()

@@ -329,13 +329,15 @@ def compare_features(rows: Sequence[ResultRow]) -> tuple[Comparison, ...]:
             VariantPair(
                 column=row.paper_column,
                 first=FINE_TUNED,
-                second=row.features,
+                second=row.settings.feature_layers,
                 context=row.start if len(models) > 1 else "",
                 sides=(Side.of(best), Side.of(row)),
-                paper=FEATURES_TABLE.difference("BERT_BASE", row.features, row.paper_column),
+                paper=FEATURES_TABLE.difference(
+                    "BERT_BASE", row.settings.feature_layers, row.paper_column
+                ),
             )
             for row in group
-            if best and row.features
+            if best and row.settings.feature_layers
         ]
     return compare_variants(pairs)
 

@@ -14,16 +14,6 @@ from model.task_results import Result
 JSON_FILE = "tables.json"
 
 
-class SubmittedFiles(Result):
-    """Files of the GLUE submission."""
-
-    entries: dict[str, str]
-    """Entry of each file."""
-
-    missing: tuple[str, ...]
-    """Files that the server requires and no entry has."""
-
-
 class Tables(Result):
     """Results of all evaluations of a recipe."""
 
@@ -33,7 +23,6 @@ class Tables(Result):
     """Comparisons of entries with the majority class."""
 
     tables: tuple[FilledTable, ...]
-    submission: SubmittedFiles | None = None
     verdicts: tuple[Verdict, ...] = ()
     """Verdicts on the comparisons, most important first."""
 
@@ -58,12 +47,11 @@ class Tables(Result):
         return (json.dumps(data, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()
 
 
-def build_tables(sweep: Sweep, *, submission: SubmittedFiles | None = None) -> Tables:
+def build_tables(sweep: Sweep) -> Tables:
     """Return the tables of a recipe with all comparisons and verdicts.
 
     Args:
         sweep: Results of all entries, and the axes that some of them vary.
-        submission: Files of the GLUE submission.
     """
     results, swept = sweep.results, sweep.entries
     tables = Tables(
@@ -71,7 +59,6 @@ def build_tables(sweep: Sweep, *, submission: SubmittedFiles | None = None) -> T
         comparisons=compare_entries(results, swept=swept),
         baselines=compare_with_majority(results),
         tables=all_tables(sweep),
-        submission=submission,
     )
     verdicts = find_verdicts(
         results, tables.comparisons, tables.baselines, tables.tables, swept=swept

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Self
 
 from pydantic import Field
 
-from model.monitoring.formatting import format_percent
+from model.formatting import format_percent
 from model.tables.compare import Comparison, compare_features
 from model.tables.paper import (
     ABLATIONS,

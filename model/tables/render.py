@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from model.monitoring.formatting import format_percent
+from model.formatting import format_percent
 from model.tables.compare import LEVEL, MEAN, Comparison
 from model.tables.document import Tables
 from model.tables.filled_tables import FilledTable, OurRow, PaperRow, other_splits

@@ -110,9 +110,6 @@ class ResultRow(Scores):
     start: str = ""
     """Start of fine-tuning: a phase, `scratch`, or the name of a folder."""
 
-    features: str = ""
-    """Layers of a frozen encoder that are used as features."""
-
     data: str = ""
     """Name of the data if it is not the data of the task."""
 
@@ -216,7 +213,6 @@ def _rows(item: Evaluation, task: Task | None) -> Iterator[ResultRow]:
         "settings": model,
         "method": result.method,
         "start": model.start,
-        "features": model.feature_layers,
         "data": model.data,
         "dev_score": result.dev_score,
         "trials": len(result.trials),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from model.monitoring.formatting import format_percent
+from model.formatting import format_percent
 from model.tables.compare import (
     FINE_TUNED,
     MEAN,
@@ -48,27 +48,8 @@ class Verdict(Result):
     data: str = ""
     """Name of the data if it is not the task's own."""
 
-    first: str = ""
-    """Name of the entry or variant; "" for an average over entries of several tasks."""
-
-    second: str = ""
-    """Name of what it is compared with; "" for the majority class."""
-
-    difference: float
-    """Mean of the first minus mean of the second, or minus the majority class."""
-
-    low: float | None
-    """Lower end of the 95 % interval of the difference; None with one restart."""
-
-    high: float | None
-    p: float | None
-    """Two-sided p after Holm's correction; None where nothing was tested."""
-
-    restarts: int
-    """Number of restarts; the smaller one of the two sides."""
-
-    rows: int = 0
-    """Number of dev rows; the smallest over the tasks of an average."""
+    test: Comparison
+    """Both sides, and the test of their difference."""
 
     sentence: str
 
@@ -108,24 +89,12 @@ def find_verdicts(
 
 def _verdict(kind: str, item: Comparison, sentence: str, **fields: Any) -> Verdict:
     """Return the verdict on a comparison; its outcome is that of the comparison by default."""
-    return Verdict(
-        **{
-            "kind": kind,
-            "outcome": item.verdict,
-            "sentence": sentence,
-            "difference": item.difference,
-            "low": item.low,
-            "high": item.high,
-            "p": item.adjusted,
-            "restarts": min(item.restarts),
-            "rows": item.rows,
-            **fields,
-        }
-    )
+    own = {"kind": kind, "outcome": item.verdict, "sentence": sentence, "test": item}
+    return Verdict(**own | fields)
 
 
 def _about(row: ResultRow) -> dict[str, str]:
-    return {"task": row.task, "title": row.name, "data": row.data, "first": row.entry}
+    return {"task": row.task, "title": row.name, "data": row.data}
 
 
 def _data_of(items: Iterable[Verdict | ResultRow]) -> str:
@@ -194,8 +163,7 @@ def _pretraining_verdicts(
     for first, second in pretraining_twins(results, swept=swept).values():
         item = _comparison_of(first, second, comparisons)
         sentence = _pretraining_sentence(item, f"on {first.name}")
-        about = _about(first) | {"second": second.entry}
-        verdicts.append(_verdict("pretraining", item, sentence, **about))
+        verdicts.append(_verdict("pretraining", item, sentence, **_about(first)))
     mean = next((item for item in comparisons if item.title == MEAN), None)
     return [*([_summarize(verdicts, mean)] if mean else []), *verdicts]
 
@@ -271,7 +239,7 @@ def _variant_verdict(table: FilledTable, item: Comparison, scored: Sequence[Resu
         second=second + context,
     )
     about = {"task": tasks[0] if len(tasks) == 1 else "", "title": title, "data": data}
-    return _verdict("variants", item, sentence, first=first, second=second, **about)
+    return _verdict("variants", item, sentence, **about)
 
 
 # Entries
@@ -286,10 +254,10 @@ def _entry_verdicts(
         for other in others:
             if is_comparable(best, other):
                 item = _comparison_of(best, other, comparisons)
-                claim = f"{best.entry} is better than {other.entry}"
-                sides = {"first": best.entry, "second": other.entry}
-                sentence = _sentence(item, claim, where=f"on {best.name}", **sides)
-                yield _verdict("entries", item, sentence, **_about(best) | sides)
+                claim = f"{item.first} is better than {item.second}"
+                where = f"on {best.name}"
+                sentence = _sentence(item, claim, where=where, first=item.first, second=item.second)
+                yield _verdict("entries", item, sentence, **_about(best))
 
 
 # The majority class
@@ -308,7 +276,7 @@ def _at_majority(
         if row.entry in low:
             is_only = sum(other.task == row.task for other in rows) == 1
             entry = "" if is_only else f" ({row.entry})"
-            yield _majority_verdict([row], low[row.entry], about=f"{row.name} {kind}{entry}")
+            yield _majority_verdict(row, low[row.entry], about=f"{row.name} {kind}{entry}")
 
 
 def _variants_at_majority(
@@ -319,17 +287,17 @@ def _variants_at_majority(
         if known := [row for row in rows if row.entry in low]:
             best = max((low[row.entry] for row in known), key=lambda item: item.difference)
             about = f"{rows[0].name}, {len(known)} of {len(rows)} variants"
-            yield _majority_verdict(known, best, about=about)
+            yield _majority_verdict(known[0], best, about=about)
 
 
-def _majority_verdict(rows: Sequence[ResultRow], item: Comparison, *, about: str) -> Verdict:
-    clearly, score = "clearly " if item.difference > _EXACT else "", rows[0].majority
+def _majority_verdict(row: ResultRow, item: Comparison, *, about: str) -> Verdict:
+    clearly, score = "clearly " if item.difference > _EXACT else "", row.majority
     return _verdict(
         "baseline",
         item,
         f"{about}: not {clearly}better than the majority class ({format_percent(score)})",
         outcome="not better than majority",
-        **_about(rows[0]) | {"first": ", ".join(row.entry for row in rows)},
+        **_about(row),
     )
 
 
@@ -381,7 +349,7 @@ def _pretraining_findings(verdicts: Sequence[Verdict], entries: set[str]) -> Ite
         "within noise": "pretraining makes no visible difference on",
         "not tested": "pretraining was not tested on",
     }
-    own = [item for item in verdicts if item.kind == "pretraining" and item.first in entries]
+    own = [item for item in verdicts if item.kind == "pretraining" and item.test.first in entries]
     for outcome, words in kinds.items():
         same = (item for item in own if item.outcome == outcome)
         if names := [item.title.removesuffix(f" ({item.data})") for item in same]:

@@ -13,10 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from model.task_types.qa_windows import Plan, max_context
+from model.task_types.qa_windows import Contexts, Plan, max_context
 from model.task_types.task_type import Encoding
 from pipelines.arrays import Bools, Int64s, offsets_of
-from pipelines.wordpiece.tokenizer import WordPieceTokenizer, bert_tokenizer
 from schemas.finetune_configs import FeaturesConfig
 
 Logits = npt.NDArray[np.float64]
@@ -64,10 +63,9 @@ def decode_answers(
         examples: Examples of the plan.
         plan: Windows of the examples.
         outputs: Logits of start and end of each token of all windows, end to end, (T, 2).
-        encoding: Tokenizer, limits and task.
+        encoding: Limits and task.
     """
     config, has_unanswerable = encoding.config, encoding.task.has_unanswerable
-    texts = _AnswerTexts(plan, encoding.tokenizer)
     is_max, piece_offsets = max_context(plan)
     token_offsets = offsets_of(plan.sequence_lengths)
     windows_of = np.searchsorted(plan.rows, np.arange(len(plan.contexts.of_row) + 1))
@@ -91,7 +89,7 @@ def decode_answers(
                 row,
                 _Candidates(*map(np.concatenate, zip(*found, strict=True))),
                 null=null,
-                texts=texts,
+                contexts=plan.contexts,
                 size=config.n_best_size,
                 has_unanswerable=has_unanswerable,
             )
@@ -138,7 +136,7 @@ def _n_best(
     found: _Candidates,
     *,
     null: Entry,
-    texts: _AnswerTexts,
+    contexts: Contexts,
     size: int,
     has_unanswerable: bool,
 ) -> tuple[list[Entry], float]:
@@ -154,7 +152,7 @@ def _n_best(
         if waiting and start_logit + end_logit < null.score and len(entries) < size:
             entries.append(null)
             waiting = False
-        text = texts.text(row, int(found.first[at]), int(found.last[at]))
+        text = _answer_text(contexts, row, int(found.first[at]), int(found.last[at]))
         if not text or text in seen:
             continue
         seen.add(text)
@@ -169,50 +167,16 @@ def _n_best(
     return entries, NO_ANSWER_ODDS if best is None else null.score - best.score
 
 
-class _AnswerTexts:
-    """Texts of spans in the contexts of a plan, with original case, accents and white space.
+def _answer_text(contexts: Contexts, row: int, first: int, last: int) -> str:
+    """Return the text of pieces `first` .. `last` (included) of the context of an example.
 
-    Google's `get_final_text` searches the joined pieces in the words of the span. Here the
-    character offsets of the library `tokenizers` locate each piece in the context, so no search can
-    match the wrong position.
-
-    Args:
-        plan: Windows of the spans.
-        tokenizer: Tokenizer of the plan.
+    It has the original case, accents and white space, and may begin inside a word. Combining marks
+    after its last character, which are dropped as accents, are part of it. Google's
+    `get_final_text` searches the joined pieces in the words of the span instead.
     """
-
-    def __init__(self, plan: Plan, tokenizer: WordPieceTokenizer) -> None:
-        self._contexts = plan.contexts
-        self._context_pieces = plan.contexts.context_pieces
-        self._tokenizer = bert_tokenizer(tokenizer.vocab, **tokenizer.rules)
-        self._offsets: dict[str, list[tuple[int, int]]] = {}
-
-    def text(self, row: int, first: int, last: int) -> str:
-        """Return the text of pieces `first` .. `last` (included) of the context of an example.
-
-        An answer may begin inside a word. Combining marks after its last character, which are
-        dropped as accents, are part of it.
-        """
-        context = int(self._contexts.of_row[row])
-        text = self._contexts.texts[context]
-        origin = int(self._context_pieces[context])
-        start, _, _ = self._characters(text, origin + first)
-        _, end, word_end = self._characters(text, origin + last)
-        while end < word_end and unicodedata.category(text[end]).startswith("M"):
-            end += 1
-        return text[start:end].strip()
-
-    def _characters(self, text: str, piece: int) -> tuple[int, int, int]:
-        """Return start and end of a piece in its context, and the end of its word."""
-        contexts = self._contexts
-        word = int(contexts.piece_offsets.searchsorted(piece, side="right")) - 1
-        word_start, word_end = int(contexts.word_starts[word]), int(contexts.word_ends[word])
-        offsets = self._offsets_in(text[word_start:word_end])
-        begin, end = offsets[piece - int(contexts.piece_offsets[word])]
-        return word_start + begin, word_start + end, word_end
-
-    def _offsets_in(self, word: str) -> list[tuple[int, int]]:
-        known = self._offsets.get(word)
-        if known is None:
-            known = self._offsets[word] = self._tokenizer.encode(word).offsets
-        return known
+    context = int(contexts.of_row[row])
+    text, origin = contexts.texts[context], int(contexts.offsets[context])
+    start, end = int(contexts.piece_starts[origin + first]), int(contexts.piece_ends[origin + last])
+    while end < len(text) and unicodedata.category(text[end]).startswith("M"):
+        end += 1
+    return text[start:end].strip()

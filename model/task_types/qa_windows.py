@@ -1,17 +1,16 @@
 """Windows over passages: words, pieces, windows and answer positions.
 
-Words are separated by white space as in run_squad.py (space, tab, line feed, carriage return and
-U+202F). Every distinct word is tokenized once. A window is
+The library `tokenizers` gives the characters of each piece in its context. Words are separated by
+white space as in run_squad.py (space, tab, line feed, carriage return and U+202F). A window is
 `[CLS] question [SEP] part of the context [SEP]`. Windows start every `doc_stride` pieces until one
 reaches the end. A piece in several windows is scored in the one where it has the most context.
 
-Letters: R rows of examples, C distinct contexts, W words and P pieces of all contexts, U windows,
-D context pieces of all windows.
+Letters: R rows of examples, C distinct contexts, P pieces of all contexts, U windows, D context
+pieces of all windows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -22,21 +21,23 @@ import pyarrow as pa
 from model.task_types.sequences import Sequences, Texts, encode_texts, join_texts
 from model.tasks.squad import NOT_FOUND
 from pipelines.arrays import Bools, Int64s, joined, offsets_of, ranges
-from pipelines.wordpiece.tokenizer import WordPieceTokenizer
+from pipelines.wordpiece.tokenizer import WordPieceTokenizer, bert_tokenizer
 from schemas.errors import ConfigError, TaskDataError
 from schemas.finetune_configs import FeaturesConfig
 
 _MARKS = 3  # [CLS], [SEP], [SEP]
 
-BATCH_CHARACTERS = 4 << 20
-"""Characters split together; their working memory is about 20 bytes each."""
+_BATCH_TEXTS = 1024
+"""Number of texts tokenized together; bounds memory."""
 
-_SPACE = " "
-_OTHER_SPACES = "\t\n\r\u202f"
+_SPACES = " \t\n\r\u202f"
+"""White space that separates words in run_squad.py."""
+
+_TO_SPACE = str.maketrans(dict.fromkeys(_SPACES, " "))
 
 
 class Contexts(NamedTuple):
-    """Distinct contexts of examples as words and pieces."""
+    """Distinct contexts of examples as pieces."""
 
     texts: list[str]
     """(C,)"""
@@ -44,87 +45,45 @@ class Contexts(NamedTuple):
     of_row: Int64s
     """Context of each example, (R,)."""
 
-    word_offsets: Int64s
-    """Context c has the words word_offsets[c] .. word_offsets[c + 1] - 1, (C + 1,)."""
-
-    word_starts: Int64s
-    word_ends: Int64s
-    """Word w has the characters word_starts[w] .. word_ends[w] - 1 of its context, (W,)."""
-
-    piece_offsets: Int64s
-    """Word w has the pieces piece_offsets[w] .. piece_offsets[w + 1] - 1, (W + 1,). Words of
-    control characters have none."""
+    offsets: Int64s
+    """Context c has the pieces offsets[c] .. offsets[c + 1] - 1, (C + 1,)."""
 
     piece_ids: Int64s
     """(P,)"""
 
-    @property
-    def context_pieces(self) -> Int64s:
-        """Context c has the pieces context_pieces[c] .. context_pieces[c + 1] - 1, (C + 1,)."""
-        pieces: Int64s = self.piece_offsets[self.word_offsets]
-        return pieces
+    piece_starts: Int64s
+    piece_ends: Int64s
+    """Piece p has the characters piece_starts[p] .. piece_ends[p] - 1 of its context, (P,)."""
+
+    def find_piece(self, context: int, character: int) -> int:
+        """Return the first piece of a context that begins at a character or later."""
+        begin, end = self.offsets[context : context + 2]
+        starts = self.piece_starts[begin:end]
+        return int(begin + np.searchsorted(starts, character))
 
 
 def read_contexts(column: pa.ChunkedArray, tokenizer: WordPieceTokenizer) -> Contexts:
-    """Split and tokenize the distinct contexts of examples."""
+    """Tokenize the distinct contexts of examples."""
     encoded = column.cast(pa.large_string()).combine_chunks().dictionary_encode()
     texts: list[str] = encoded.dictionary.to_pylist()
-    words: list[SplitWords] = []
-    pieces: list[Texts] = []
-    for batch in _batches(texts):
-        words.append(split_words(batch))
-        pieces.append(encode_texts(words[-1].words, tokenizer))
+    library = bert_tokenizer(tokenizer.vocab, **tokenizer.rules)
+    lengths: list[int] = []
+    ids: list[Int64s] = []
+    places: list[Int64s] = []
+    for begin in range(0, len(texts), _BATCH_TEXTS):
+        for pieces in library.encode_batch(texts[begin : begin + _BATCH_TEXTS]):
+            lengths.append(len(pieces))
+            ids.append(np.array(pieces.ids, np.int64))
+            places.append(np.array(pieces.offsets, np.int64).reshape(-1, 2))
+    flat_places = np.concatenate(places) if places else np.empty((0, 2), np.int64)
     return Contexts(
         texts=texts,
         of_row=encoded.indices.to_numpy().astype(np.int64),
-        word_offsets=offsets_of(joined([np.diff(split.offsets) for split in words])),
-        word_starts=joined([split.starts for split in words]),
-        word_ends=joined([split.ends for split in words]),
-        piece_offsets=offsets_of(joined([part.lengths for part in pieces])),
-        piece_ids=joined([part.flat() for part in pieces]),
+        offsets=offsets_of(lengths),
+        piece_ids=joined(ids),
+        piece_starts=np.ascontiguousarray(flat_places[:, 0]),
+        piece_ends=np.ascontiguousarray(flat_places[:, 1]),
     )
-
-
-class SplitWords(NamedTuple):
-    """Words of texts."""
-
-    words: list[str]
-    offsets: Int64s
-    """Text i has the words offsets[i] .. offsets[i + 1] - 1."""
-
-    starts: Int64s
-    ends: Int64s
-    """Characters of the words in their texts."""
-
-
-def split_words(texts: Sequence[str]) -> SplitWords:
-    """Return the words of texts and their positions."""
-    joined = _SPACE.join([*texts, ""])
-    for space in _OTHER_SPACES:
-        joined = joined.replace(space, _SPACE)
-    codes = np.frombuffer(joined.encode("utf-32-le"), "<u4")
-    is_word = np.zeros(len(codes) + 2, np.bool_)
-    is_word[1:-1] = codes != ord(_SPACE)
-    edges = np.flatnonzero(is_word[1:] != is_word[:-1])
-    starts, ends = edges[::2], edges[1::2]
-    text_starts = offsets_of([len(text) + 1 for text in texts])
-    offsets = np.searchsorted(starts, text_starts)
-    shift = np.repeat(text_starts[:-1], np.diff(offsets))
-    words = [word for word in joined.split(_SPACE) if word]
-    return SplitWords(words, offsets, starts - shift, ends - shift)
-
-
-def _batches(texts: list[str]) -> Iterator[list[str]]:
-    batch: list[str] = []
-    size = 0
-    for text in texts:
-        batch.append(text)
-        size += len(text) + 1
-        if size >= BATCH_CHARACTERS:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
 
 
 # Windows
@@ -190,7 +149,7 @@ def plan_windows(
             f"question of {int(queries.max())} tokens and {_MARKS} marks: raise max_seq_length, or "
             f"lower max_query_length (now {config.max_query_length})"
         )
-    pieces = np.diff(contexts.context_pieces)[contexts.of_row]
+    pieces = np.diff(contexts.offsets)[contexts.of_row]
     step = np.minimum(config.doc_stride, room)
     # Rounded up: windows after the first until one reaches the end.
     count = np.where(pieces > 0, 1 + np.maximum(0, -((room - pieces) // step)), 0)
@@ -209,7 +168,7 @@ def plan_windows(
 def window_sequences(plan: Plan, tokenizer: WordPieceTokenizer) -> Sequences:
     """Return all windows, end to end."""
     questions, contexts = plan.questions, plan.contexts
-    first_piece = contexts.context_pieces[contexts.of_row[plan.rows]] + plan.starts
+    first_piece = contexts.offsets[contexts.of_row[plan.rows]] + plan.starts
     return join_texts(
         Texts(questions.ids, questions.starts[plan.rows], questions.lengths[plan.rows]),
         Texts(contexts.piece_ids, first_piece, plan.lengths),
@@ -287,14 +246,16 @@ def answer_spans(examples: pa.Table, plan: Plan, tokenizer: WordPieceTokenizer) 
     rows = np.flatnonzero(starts != NOT_FOUND)
     contexts = plan.contexts
     first, last = (np.full(len(starts), NO_SPAN, np.int64) for _ in range(2))
-    words_from = contexts.word_offsets[contexts.of_row[rows]]
-    first_word = words_from + _word_at(plan, rows, starts[rows])
-    last_word = words_from + _word_at(plan, rows, ends[rows] - 1)
-    begins = contexts.piece_offsets[first_word]
-    stops = contexts.piece_offsets[last_word + 1]
+    spaced = [text.translate(_TO_SPACE) for text in contexts.texts]
+    bounds = np.empty((len(rows), 2), np.int64)
+    for number, row in enumerate(rows.tolist()):
+        context = int(contexts.of_row[row])
+        words = _widen_to_words(spaced[context], int(starts[row]), int(ends[row]))
+        bounds[number] = [contexts.find_piece(context, character) for character in words]
+    begins, stops = bounds.T
     own = encode_texts([texts[row] for row in rows.tolist()], tokenizer)
     begins, stops = _improved(contexts.piece_ids, begins, stops, own)
-    origin = contexts.context_pieces[contexts.of_row[rows]]
+    origin = contexts.offsets[contexts.of_row[rows]]
     has_pieces = stops > begins
     first[rows[has_pieces]] = (begins - origin)[has_pieces]
     last[rows[has_pieces]] = (stops - 1 - origin)[has_pieces]
@@ -341,16 +302,10 @@ def _first_answers(examples: pa.Table) -> tuple[Int64s, Int64s, list[str]]:
     return starts, ends, texts
 
 
-def _word_at(plan: Plan, rows: Int64s, characters: Int64s) -> Int64s:
-    """Return the word, counted in its context, that has a character of each row's context."""
-    contexts = plan.contexts
-    # One ascending key for the words of all contexts.
-    longest = int(contexts.word_ends.max(initial=0)) + 1
-    of_word = np.repeat(np.arange(len(contexts.texts)), np.diff(contexts.word_offsets))
-    keys = of_word * longest + contexts.word_starts
-    of_row = contexts.of_row[rows]
-    found = np.searchsorted(keys, of_row * longest + characters, side="right") - 1
-    return np.asarray(found - contexts.word_offsets[of_row], np.int64)
+def _widen_to_words(text: str, start: int, end: int) -> tuple[int, int]:
+    """Return the characters of the words that have the characters from `start` to `end`."""
+    word_end = text.find(" ", end)
+    return text.rfind(" ", 0, start) + 1, len(text) if word_end < 0 else word_end
 
 
 def _improved(ids: Int64s, begins: Int64s, stops: Int64s, answers: Texts) -> tuple[Int64s, Int64s]:

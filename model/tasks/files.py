@@ -35,18 +35,19 @@ class DataFile:
         self.url, self.stream = url, stream
         self.first_line = b""
         """First line that is not blank; b"" for Parquet."""
-        self._head: list[bytes] = []
-        self._rest: Iterator[bytes] = iter(())
         self._first_value: Any = None
+        self._chunks: Iterator[bytes] = iter(())
+        self._head = b""
+        """Bytes up to the end of the first line, or some more."""
         if stream.read(len(_PARQUET_MARK)) == _PARQUET_MARK:
             self.format: Format = "parquet"
             return
-        self._rest = _split_lines(_decompress(url, stream), url)
-        for line in self._rest:
-            self._head.append(line)
-            if line.strip():
-                self.first_line = line
-                break
+        self._chunks = _decompress(url, stream)
+        self._head = _read_first_line(self._chunks)
+        text = len(self._head) - len(self._head.lstrip())
+        start, end = self._head.rfind(b"\n", 0, text) + 1, self._head.find(b"\n", text)
+        self._line_end = end if end >= 0 else len(self._head)
+        self.first_line = self._head[start : self._line_end].removesuffix(b"\r")
         self.format = self._find_text_format()
 
     def _find_text_format(self) -> Format:
@@ -62,7 +63,7 @@ class DataFile:
 
     def lines(self) -> Iterator[bytes]:
         """Yield the lines without line ends (LF or CRLF) and byte-order mark."""
-        return itertools.chain(self._head, self._rest)
+        return _split_lines(itertools.chain([self._head], self._chunks))
 
     def read_json(self, error: type[InputError], *, expected: str = "one JSON value") -> Any:
         """Return the value of a JSON file.
@@ -75,12 +76,12 @@ class DataFile:
             InputError: Of class `error`: the file is empty, not UTF-8, not JSON, or an object
                 repeats a key.
         """
-        if not self.first_line:
-            raise error(f"{self.url}: the file is empty; expected JSON. Download it again")
-        rest = list(self._rest)
-        if self._first_value is not None and not any(map(bytes.strip, rest)):
+        data = b"".join([self._head, *self._chunks])
+        if not data.strip():
+            found = "Parquet" if self.format == "parquet" else "an empty file"
+            raise error(f"{self.url}: expected JSON, got {found}. Download it again")
+        if self._first_value is not None and not data[self._line_end :].strip():
             return self._first_value
-        data = b"\n".join([*self._head, *rest])
         try:
             return parse_json(data)
         except UnicodeDecodeError as fault:
@@ -122,7 +123,7 @@ def file_lines(url: str) -> Iterator[bytes]:
         InputError: The file is missing, unreachable, UTF-16, or another kind of archive.
     """
     with open_file(url) as stream:
-        yield from _split_lines(_decompress(url, stream), url)
+        yield from _split_lines(_decompress(url, stream))
 
 
 def read_json(url: str, *, error: type[InputError]) -> Any:
@@ -132,8 +133,10 @@ def read_json(url: str, *, error: type[InputError]) -> Any:
 
 
 def _decompress(url: str, stream: IO[bytes]) -> Iterator[bytes]:
+    """Yield the text of a file in chunks, without byte-order mark."""
     stream.seek(0)
     compression = compression_of(stream.read(_HEAD), name=url)
+    is_start = True
     for chunk in decompressed(stream, compression, start=0, end=1 << 62):
         if isinstance(chunk, Damage):
             raise CorruptInputError(
@@ -141,22 +144,33 @@ def _decompress(url: str, stream: IO[bytes]) -> Iterator[bytes]:
                 file=url,
                 offset=chunk.offset,
             )
-        if chunk.data:
-            yield chunk.data
-
-
-def _split_lines(chunks: Iterable[bytes], url: str) -> Iterator[bytes]:
-    """Yield lines. They end at LF only: a text may contain Unicode's other line ends."""
-    unfinished: list[bytes] = []  # parts of a line that continues in the next chunk
-    is_start = True
-    for chunk in chunks:
-        if is_start and chunk.startswith(_WIDE_MARKS):
+        if is_start and chunk.data.startswith(_WIDE_MARKS):
             raise InputError(
                 f"{url}: expected UTF-8, got UTF-16 or UTF-32. Convert it, e.g. `iconv -f UTF-16 "
                 "-t UTF-8`"
             )
-        first, *lines = chunk.removeprefix(_UTF8_MARK if is_start else b"").split(b"\n")
-        is_start = False
+        yield chunk.data.removeprefix(_UTF8_MARK if is_start else b"")
+        is_start = is_start and not chunk.data
+
+
+def _read_first_line(chunks: Iterator[bytes]) -> bytes:
+    """Read chunks up to the end of the first line that is not blank."""
+    head: list[bytes] = []
+    has_text = False
+    for chunk in chunks:
+        head.append(chunk)
+        text = chunk if has_text else chunk.lstrip()
+        has_text = has_text or bool(text)
+        if b"\n" in text:
+            break
+    return b"".join(head)
+
+
+def _split_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield lines. They end at LF only: a text may contain Unicode's other line ends."""
+    unfinished: list[bytes] = []  # parts of a line that continues in the next chunk
+    for chunk in chunks:
+        first, *lines = chunk.split(b"\n")
         unfinished.append(first)
         if lines:
             for line in (b"".join(unfinished), *lines[:-1]):

@@ -192,9 +192,11 @@ def _is_comment(text: str) -> bool:
     It is a word if it ends in a tag. A comment may end in a single letter, so a tag without a type
     must be the second of two cells.
     """
+    if not text.startswith("# "):
+        return False
     cells = _split_line(text)
     is_word = is_tag(cells[-1]) and (not is_bare(cells[-1]) or len(cells) == 2)
-    return text.startswith("# ") and not is_word
+    return not is_word
 
 
 def _find_columns(data: DataFile, line: _Line, task: Task, split: str) -> _Columns:

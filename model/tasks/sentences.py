@@ -1,18 +1,8 @@
 """Tasks with a label or a score for one or two texts: their reader, and tasks for custom data.
 
-Custom data needs no code, only files with the columns named below.
-
-    single-sentence       sentence (or text), label
-    sentence-pair         sentence1 and sentence2 (or text_a and text_b, ...), label
-    sentence-regression   sentence (or text), score
-    pair-regression       sentence1 and sentence2, score
-
-Files are tab-separated, comma-separated, JSON or Parquet, with a header. They are named train, dev
-and test (`train.tsv`, `dev.csv`, ...), or named in the recipe's `files`. A column `id` is optional.
-Labels may be any text; they are those of the training data in sorted order, numbers by value, or
-those of the recipe's `labels` in its order. Text that programs write for a missing value (`NaN`,
-`None`, `null`, ...) is no label unless `labels` names it. A whole number with decimals (`1.0`) is
-the label of that number (`1`) in every format.
+Custom data needs no code, only files with the columns of `SENTENCE_TASKS` (docs/tasks.md). Labels
+may be any text; they are those of the training data in sorted order, numbers by value, or those of
+the recipe's `labels` in its order.
 """
 
 from __future__ import annotations
@@ -62,12 +52,13 @@ _MISSING = re.compile(r"(?i:[-+]?nan|null)|None|NA|N/A|n/a|#N/A|<NA>|\\N")
 def read_text_rows(
     task: Task, split: str, url: str, *, check: Callable[[Row], None] | None = None
 ) -> Iterator[Row | BadRow]:
-    """Read the rows of a tab- or comma-separated, Parquet or JSON file; a `Reader`.
+    """Read the rows of a table; a `Reader`.
 
     An integer label is an index into the recipe's `labels`, the file's names (Parquet) or the
     hub's. The answer is unknown if it is -1 (except in a text table of a task whose labels come
-    from the data), an empty field, null, or a label's text for a missing value. A row with an empty
-    text is bad; in submitted splits it is kept with a note.
+    from the data), an empty field, null, or a label's text for a missing value (`NaN`, `None`, ...)
+    that `labels` does not name. `1.0` is the label `1` in every format. A row with an empty text is
+    bad; in submitted splits it is kept with a note.
 
     Args:
         task: Task of the file.

@@ -144,17 +144,8 @@ def find_fields(
         elif field in _REQUIRED or (field in _ANSWERS and is_answered(split)):
             missing.append(located)
     if missing:
-        absent = [name for located in missing for name in located[0] if name not in columns]
-        wrong = [name for name in named if locate(name) in absent]
-        advice = f"Name columns with other names by {field_name('columns')}"
-        if wrong:
-            advice = f"Correct {field_name(f'columns.{wrong[0]}')}"
-        raise TaskDataError(
-            f"{url}: expected the columns of {task.name} {split}: {_format_choices(missing)}; got "
-            f"{', '.join(map(shown, columns)) or 'none'}; missing {', '.join(absent)}. It is the "
-            "file of another task or split, or lacks its header. "
-            f"{task.layout.hint or advice}"
-        )
+        wrong = [name for name in named if locate(name) not in columns]
+        raise _missing_columns(missing, columns, task, split, url, wrong_name=next(iter(wrong), ""))
     if repeated := [n for names in fields.values() for n in names if columns.count(n) > 1]:
         raise TaskDataError(
             f"{url}: expected one column {repeated[0]!r}, got {columns.count(repeated[0])}. Rename "
@@ -163,9 +154,35 @@ def find_fields(
     return fields
 
 
-def _format_choices(fields: Iterable[Sequence[tuple[str, ...]]]) -> str:
-    """Format alternative columns of fields: `sentence or text, and label`."""
-    return ", and ".join(" or ".join(" and ".join(names) for names in own) for own in fields)
+def _missing_columns(
+    missing: Sequence[Sequence[tuple[str, ...]]],
+    columns: Sequence[str],
+    task: Task,
+    split: str,
+    url: str,
+    *,
+    wrong_name: str,
+) -> TaskDataError:
+    """Return the error for fields without columns.
+
+    Args:
+        missing: Alternative columns of each field.
+        columns: Columns of the file.
+        task: Task of the file.
+        split: Split of the file.
+        url: URL of the file.
+        wrong_name: Key of the recipe's `columns` whose column is missing, or "".
+    """
+    expected = ", and ".join(" or ".join(" and ".join(names) for names in own) for own in missing)
+    absent = [name for choices in missing for name in choices[0] if name not in columns]
+    advice = f"Name columns with other names by {field_name('columns')}"
+    if wrong_name:
+        advice = f"Correct {field_name(f'columns.{wrong_name}')}"
+    return TaskDataError(
+        f"{url}: expected the columns of {task.name} {split}: {expected}; got "
+        f"{', '.join(map(shown, columns)) or 'none'}; missing {', '.join(absent)}. It is the file "
+        f"of another task or split, or lacks its header. {task.layout.hint or advice}"
+    )
 
 
 def number_columns(cells: Sequence[str]) -> tuple[str, ...]:
@@ -190,7 +207,8 @@ def _text_columns(data: DataFile, layout: FileLayout) -> _Columns:
         cells = _split_quoted(line, separator, data.url)
     names, has_header = tuple(cells), layout.has_header(cells)
     if not has_header:
-        names = number_columns(cells) if layout.named_columns else layout.headerless
+        is_official = bool(layout.headerless) and not layout.named_columns
+        names = layout.headerless if is_official else number_columns(cells)
     # Bytes that are not UTF-8 become surrogates.
     lines = (line.decode(errors="surrogateescape") for line in data.lines())
     rows: Iterator[tuple[int, list[str] | str]]

@@ -15,7 +15,7 @@ ColumnNames = Mapping[str, tuple[tuple[str, ...], ...]]
 
 
 class Row(NamedTuple):
-    """Valid row of a file: its fields (`model.tasks.input_tables`), then an example."""
+    """Valid row of a file: its fields (`model.tasks.tables`), then an example."""
 
     position: str
     """Position for messages: `line 17`, `row 3`, `paragraph 4 of Normans`."""

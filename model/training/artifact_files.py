@@ -9,11 +9,10 @@ from typing import Any
 
 from model.encoder.hf_config import (
     CONFIG_FILE,
-    INDEX_FILE,
+    WEIGHTS_FILE,
     check_layout,
     names_in,
     vocabulary_in,
-    weights_in,
 )
 from pipelines.io.files import FileWriter
 from pipelines.io.raw_files import digest_file
@@ -32,7 +31,6 @@ CURVES_FILE, TIMINGS_FILE = "curves.jsonl", "timing.jsonl"
 EVENTS_FOLDER = "events"
 """Records of a training, outside the content digest."""
 
-_HF_FILES = (CONFIG_FILE, INDEX_FILE)
 _COPY_BYTES = 1 << 24
 
 
@@ -123,9 +121,7 @@ def checkpoint_raw_inputs(folder_url: str, *, optional: Iterable[str] = ()) -> t
     """
     check_layout(folder_url)
     names = names_in(folder_url)
-    # Weights in one file or several, perhaps with an optimizer state.
-    weights = weights_in(names)
-    required = [name for name in names if name in (*_HF_FILES, *weights, vocabulary_in(names))]
+    required = [CONFIG_FILE, WEIGHTS_FILE, *{vocabulary_in(names)}.intersection(names)]
     files = []
     for name in [*required, *(name for name in optional if name in names and name not in required)]:
         uri = f"{folder_url.rstrip('/')}/{name}"

@@ -23,10 +23,10 @@ from torch.nn.parallel import DistributedDataParallel
 from model.data.batches import to_device
 from model.encoder.bert import Block
 from model.encoder.dropout import seed_dropout
-from model.launch.distributed import HostCopy, ProcessGroup
-from model.launch.stopping import StopRequest
 from model.optim import Optimizer
 from model.training.checkpoints import Checkpoints
+from model.training.distributed import HostCopy, ProcessGroup
+from model.training.stopping import StopRequest
 from schemas.errors import CheckpointError, DivergenceError, TrainingError
 from schemas.model_configs import CheckpointConfig
 

@@ -1,6 +1,7 @@
 """Progress of training processes: a file that the process writes and its launcher reads.
 
-The launcher draws the bar and notifies the listeners of the run. This module does not load torch.
+The launcher draws a bar or logs lines, and notifies the listeners of the run. This module does not
+load torch.
 """
 
 from __future__ import annotations
@@ -14,12 +15,16 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from model.formatting import format_rounded_duration
+from model.training.amounts import Amounts, budget_unit
 from pipelines.progress import Listeners, ProgressUpdate
 from pipelines.terminal import TerminalBar
+from schemas.model_configs import BudgetConfig
 
 _LOGGER = logging.getLogger(__name__)
 _READ_SECONDS = 1.0
 _WRITE_SECONDS = 1.0
+_LINE_SECONDS = 15.0
 
 PROGRESS_FILE = "reading.json"
 """Name of the file, in its folder, to which a training process writes its progress."""
@@ -66,6 +71,71 @@ class ProgressFile:
             self._path = None
 
 
+class TrainingProgress:
+    """Progress of a training, with details such as its loss, in a `ProgressFile`.
+
+    Attributes:
+        details: Texts to show next to the position, the most important first.
+
+    Args:
+        name: Name of the training, `pretrain.phase-1`.
+        path: File to write. None: no file.
+        budget: Budget in steps, tokens or minutes.
+        done: Work of earlier starts of the run.
+    """
+
+    def __init__(
+        self, name: str, *, path: Path | None, budget: BudgetConfig, done: Amounts
+    ) -> None:
+        self.details: Sequence[str] = ()
+        self._unit, self._total = budget_unit(budget)
+        self._file = ProgressFile(path, job=name, unit=self._unit.removesuffix("s"))
+        self.update(done)
+
+    def update(self, done: Amounts) -> None:
+        """Write the work done so far, earlier starts included. Call it after each step."""
+        amount = done.in_unit(self._unit)
+        position = f"step {done.steps:,}"
+        if self._unit == "steps":
+            position += f" of {self._total:,.0f}"
+        else:
+            position += f", {self._format(amount)} of {self._format(self._total)}"
+        self._file.write(
+            min(amount, self._total), total=self._total, details=[position, *self.details]
+        )
+
+    def _format(self, amount: float) -> str:
+        return f"{amount:,.1f} min" if self._unit == "minutes" else f"{amount:,.0f} tokens"
+
+
+class _Display:
+    """Bar of the job that a process works on; outside a terminal a log line every 15 s."""
+
+    def __init__(self) -> None:
+        self._bar: TerminalBar | None = None
+        self._job = ""
+        self._logged = time.monotonic()
+
+    def show(self, update: ProgressUpdate) -> None:
+        """Show an update, with the time left at the pace of this start."""
+        if self._bar is None or update.job != self._job:
+            self.close()
+            self._bar, self._job = TerminalBar(update.job, total=update.total), update.job
+        details, left = list(update.details), update.seconds_left()
+        if details and left is not None:
+            details.append(f"{format_rounded_duration(left)} left")
+        self._bar.show(update.done, details)
+        now = time.monotonic()
+        if details and not self._bar.is_shown and now - self._logged >= _LINE_SECONDS:
+            self._logged = now
+            _LOGGER.info("%s: %s", update.job, ", ".join(details))
+
+    def close(self) -> None:
+        """Remove the bar."""
+        if self._bar is not None:
+            self._bar.close()
+
+
 @contextlib.contextmanager
 def forward_progress(folder: Path) -> Iterator[None]:
     """Show what a process writes to its `ProgressFile` in a folder, and notify the listeners.
@@ -78,10 +148,8 @@ def forward_progress(folder: Path) -> Iterator[None]:
     stop = threading.Event()
 
     def follow() -> None:
-        last = ""
-        is_ending = False
-        with contextlib.ExitStack() as bars:
-            bar, job = None, ""
+        last, is_ending = "", False
+        with contextlib.closing(_Display()) as display:
             while not is_ending:
                 is_ending = stop.wait(_READ_SECONDS)
                 with contextlib.suppress(OSError, ValueError, TypeError):
@@ -89,11 +157,7 @@ def forward_progress(folder: Path) -> Iterator[None]:
                     if text != last:
                         update = ProgressUpdate(**json.loads(text))
                         listeners.notify(update)
-                        if bar is None or update.job != job:
-                            bars.close()
-                            bar, job = TerminalBar(update.job, total=update.total), update.job
-                            bars.callback(bar.close)
-                        bar.show(update.done, update.details)
+                        display.show(update)
                     last = text
 
     thread = threading.Thread(target=follow, name=f"progress-{path.parent.name}", daemon=True)

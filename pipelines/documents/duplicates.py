@@ -44,8 +44,8 @@ from schemas.manifest import FileEntry, path_order
 BUCKETS = 64
 """Minimum number of buckets for each type of key."""
 
-ROWS_PER_BUCKET = 400_000
-"""Number of rows that a worker groups at once, in about 40 MB."""
+BYTES_PER_BUCKET = 1 << 29
+"""Bytes of text or XML for each bucket. A worker groups its rows at once, 100 bytes each."""
 
 KEY_COLUMNS = ("document_id", "digest", "title", "page_id", "revision_id")
 """Columns of the documents table that `duplicate_key_blobs` needs."""
@@ -87,9 +87,9 @@ _KEYS = pa.schema(
 )
 
 
-def buckets_for(documents: int) -> int:
-    """Return the number of buckets for a number of documents. Results do not depend on it."""
-    return max(BUCKETS, -(-documents // ROWS_PER_BUCKET))
+def buckets_for(num_bytes: int) -> int:
+    """Return the number of buckets for an input. Results do not depend on it."""
+    return max(BUCKETS, -(-num_bytes // BYTES_PER_BUCKET))
 
 
 def duplicate_key_blobs(

@@ -17,11 +17,7 @@ from pipelines.documents.duplicates import (
     write_duplicates,
 )
 from pipelines.documents.notes import describe_files, document_notes
-from pipelines.documents.plan import (
-    expected_documents,
-    plan,
-    raw_inputs_of,
-)
+from pipelines.documents.plan import plan, raw_inputs_of
 from pipelines.documents.statistics import JobStats, sum_statistics
 from pipelines.shard_job.job import run_shard_job
 from pipelines.shard_job.work import BucketReduce
@@ -48,7 +44,7 @@ def build_documents(
     """
     del inputs
     planned = plan(config)
-    buckets = buckets_for(expected_documents(planned, config))
+    buckets = buckets_for(sum(item.weight for item in planned))
     done = run_shard_job(
         "build-documents",
         planned,

@@ -50,19 +50,6 @@ def _weight(split: Split, kind: str) -> int:
     return max(1, split.end - split.start) * factor
 
 
-_BYTES_PER_DOCUMENT = {"wikipedia": 4 << 10, "books": 64 << 10}
-_BYTES_PER_TEXT = 1 << 10
-
-
-def expected_documents(items: list[DocumentItem], config: DocumentsConfig) -> int:
-    """Return an estimate of the number of documents, rather too high than too low."""
-    kinds = {source.name: source.kind for source in config.sources}
-    return sum(
-        item.weight // _BYTES_PER_DOCUMENT.get(kinds[item.split.source], _BYTES_PER_TEXT)
-        for item in items
-    )
-
-
 def language_of(split: Split, source: SourceConfig) -> str:
     """Return the language of a split: that of the recipe, or of the dump."""
     return source.language or str(json.loads(split.file.header)["language"])

@@ -17,7 +17,6 @@ from pipelines.counters import Count
 from pipelines.documents.sentences import normalize_text, split_sentences
 from pipelines.io.splits import RawText
 from schemas.corpus_configs import DocumentsConfig
-from schemas.errors import InputError
 
 _WORD = re.compile(r"\w+")
 
@@ -116,28 +115,10 @@ def record_batch(rows: Sequence[tuple[str, Any]], schema: pa.Schema) -> pa.Recor
     Args:
         rows: Pairs.
         schema: Schema of the table. Its columns are `document_id` and fields of the records.
-
-    Raises:
-        InputError: A record has no such field, or a value does not fit the type of its column.
     """
-    columns = [_column(field, rows) for field in schema]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-def _column(field: pa.Field, rows: Sequence[tuple[str, Any]]) -> pa.Array:
-    try:
-        if field.name == "document_id":
-            values = [document_id for document_id, _ in rows]
-        else:
-            values = [getattr(record, field.name) for _, record in rows]
-        return pa.array(values, field.type)
-    except AttributeError as error:
-        raise InputError(
-            f"schema: expected columns that are document_id or a field of the record, got "
-            f"{field.name!r} for {error.obj!r:.200}"
-        ) from error
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
-        raise InputError(
-            f"schema: the column {field.name!r} cannot be {field.type}: {error}. Give it a type "
-            "that holds the records' values"
-        ) from error
+    ids, records = zip(*rows, strict=True)
+    columns = {
+        name: ids if name == "document_id" else [getattr(record, name) for record in records]
+        for name in schema.names
+    }
+    return pa.RecordBatch.from_pydict(columns, schema=schema)

@@ -29,7 +29,7 @@ _MAX_TEMPLATES = 20
 
 
 class SplitStats(BaseModel):
-    """Statistics of a split besides its counters."""
+    """Statistics of a split, in addition to its counters."""
 
     locations: dict[str, str] = {}
     """Location of the first record that a counter counts, by name."""

@@ -35,14 +35,8 @@ from typing import NamedTuple
 
 from pipelines.mediawiki.dates import format_date, month_name
 from pipelines.mediawiki.expressions import evaluate
-from pipelines.mediawiki.languages import (
-    COMMON,
-    FALLBACK,
-    LanguageFile,
-    language_file,
-    unit_form,
-    unit_symbol,
-)
+from pipelines.mediawiki.languages import COMMON, FALLBACK, LanguageFile, language_file
+from pipelines.mediawiki.measures import convert_amount, unit_ratio, unit_symbol
 from pipelines.mediawiki.roman_numbers import roman_number
 from pipelines.mediawiki.ships import ship_name
 from schemas.errors import ConfigError
@@ -56,6 +50,8 @@ _NAMED = re.compile(r"\s*([^\W_][\w .-]{0,40}?)\s*=(.*)", re.DOTALL)
 _PHONETIC_LABELS = frozenset(["lang", "local", "pron", "also", "ipa", "us", "uk", "au", "ca", "nz"])
 _LAST_BRACKETS = re.compile(r"(?<! ) \([^()]*\)\Z")
 _NUMBER = re.compile(r"[-+−]?\d+(?:\.\d+)?")
+_PLAIN_NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,15})?")
+_DECIMALS = re.compile(r"-?\d")
 _GROUPED = re.compile(r"[-+−]?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
 _LEADING_NUMBER = re.compile(r"([-+−]?\d[\d.,]*+)\s+(\D.*)", re.DOTALL)
 _TIMESTAMP = re.compile(r"(\d{4})-(0[1-9]|1[0-2])-(\d\d)T(\d\d):(\d\d)")
@@ -205,7 +201,8 @@ def _sic(call: Call, arguments: Arguments) -> str:
 
 def _ship(call: Call, arguments: Arguments) -> str:
     """Write `{ship HMS 1 2 3}`: prefix (a word or an argument), name, number, format number."""
-    prefix = call.field(arguments) if call.words[0].isdecimal() else call.words[0]
+    is_word = call.words[0].isalpha()
+    prefix = call.words[0] if is_word else call.field(arguments)
     name, number, choice = (field(arguments) for field in call.fields[1:])
     return ship_name(prefix, name, number, choice)
 
@@ -336,46 +333,68 @@ def _between(sign: str, wording: LanguageWords) -> str:
     return word if wording.own.spaceless else f" {word} "
 
 
+class _Amounts(NamedTuple):
+    """Amounts in one unit, with the text between them."""
+
+    values: list[str]
+    signs: list[str]
+    code: str
+
+    def write(self, wording: LanguageWords) -> str:
+        """Return the amounts and the symbol of their unit, or "" if the language has none."""
+        symbol = unit_symbol(self.code, wording.own, wording.common)
+        if self.code and not symbol:
+            return ""
+        text = format_number(self.values[0], wording.own)
+        for sign, value in zip(self.signs, self.values[1:], strict=True):
+            text += _between(sign, wording) + format_number(value, wording.own)
+        is_word = wording.own.spaceless and self.code in wording.own.symbols
+        joint = "" if is_word or symbol.startswith("/") else " "
+        return f"{text}{joint}{symbol}".rstrip()
+
+    def convert(
+        self, code: str, common: LanguageFile, *, decimals: int | None = None
+    ) -> _Amounts | None:
+        """Return the amounts in another unit; None if they have no such amounts."""
+        ratio = unit_ratio(self.code, code, common)
+        values = [value.replace(",", "").replace("\N{MINUS SIGN}", "-") for value in self.values]
+        if ratio is None or not all(map(_PLAIN_NUMBER.fullmatch, values)):
+            return None
+        converted = [convert_amount(value, ratio, decimals=decimals) for value in values]
+        return _Amounts(converted, self.signs, code)
+
+
 def _convert(call: Call, arguments: Arguments) -> str:
-    """Write amounts with their unit, in full or as a symbol ({convert symbol}), without the
-    converted amounts: "5 to 10 kilometres"."""
-    values, named, wording = arguments.positional, arguments.named, call.wording
+    """Write amounts with the symbol of their unit, and converted: "5 to 10 km (3.1 to 6.2 mi)"."""
+    values, wording = arguments.positional, call.wording
     if len(values) < 2:
         return " ".join(format_number(value, wording.own) for value in values)
-    parts, last, index = [format_number(values[0], wording.own)], values[0], 1
+    amounts, rest = _read_amounts(values)
+    text = amounts.write(wording)
+    if len(rest) > 1 and _NUMBER.fullmatch(rest[0]):  # 5|ft|10|in
+        return f"{text} {_Amounts(rest[:1], [], rest[1]).write(wording)}"
+    if "disp" in arguments.named:
+        return text
+    is_rounded = bool(rest) and _DECIMALS.fullmatch(rest[-1]) is not None
+    decimals = int(rest.pop()) if is_rounded else None
+    targets = " ".join(rest[:1]) or wording.common.counterparts.get(amounts.code, "")
+    others = [
+        converted.write(wording)
+        for target in targets.split()
+        if (converted := amounts.convert(target, wording.common, decimals=decimals))
+    ]
+    return f"{text} ({'; '.join(others)})" if text and all(others) and others else text
+
+
+def _read_amounts(values: list[str]) -> tuple[_Amounts, list[str]]:
+    """Return the amounts at the beginning of the arguments, and what follows their unit."""
+    amounts, signs, index = [values[0]], list[str](), 1
     while index + 1 < len(values) and values[index] in _BETWEEN:
-        last = values[index + 1]
-        parts += [_between(values[index], wording), format_number(last, wording.own)]
+        signs.append(values[index])
+        amounts.append(values[index + 1])
         index += 2
-    code = values[index] if index < len(values) else ""
-    default = "on" if call.words == ["symbol"] else ""
-    symbol = named.get("abbr", default) in {"on", "in", "unit"}
-    adjective = named.get("adj", "") in {"on", "mid", "1"} or "sing" in named
-    if len(parts) > 1:
-        last = f"{last} "  # several amounts are never one
-    text = _measure("".join(parts), last, code, wording, symbol=symbol, adjective=adjective)
-    if index + 2 < len(values) and _NUMBER.fullmatch(values[index + 1]):  # 5|ft|10|in
-        second, code = values[index + 1 : index + 3]
-        text += " " + _measure(second, second, code, wording, symbol=symbol, adjective=False)
-    return text
-
-
-def _measure(
-    shown: str, amount: str, code: str, wording: LanguageWords, *, symbol: bool, adjective: bool
-) -> str:
-    """Return an amount and its unit. An adjective ("6-foot") is singular."""
-    form = "" if symbol else unit_form(code, amount, wording.own, singular=adjective)
-    name = form or unit_symbol(code, wording.own, wording.common)
-    if code and not name:
-        return ""  # the language has no word for it: count an unknown template
-    joint = " "
-    if name.startswith("/"):
-        joint = ""
-    elif form and adjective:
-        joint = wording.own.words.get("adjective joint", " ")
-    elif form and wording.own.spaceless:
-        joint = ""
-    return f"{shown}{joint}{name}".rstrip()
+    code, *rest = [*values[index:], ""] if index == len(values) else values[index:]
+    return _Amounts(amounts, signs, code), rest
 
 
 def _quantity(call: Call, arguments: Arguments) -> str:

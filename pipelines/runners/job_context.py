@@ -139,15 +139,13 @@ class ErrorFiles:
             raise first from error
 
     def _first(self, job: str) -> Exception | None:
-        """Return the error of the first failed item, and delete the files."""
+        """Return the error of the first failed item; None if none failed."""
         fs, path = file_system(self.url)
-        found = sorted(str(name) for name in fs.glob(f"{path}-*"))
-        facts = [json.loads(fs.cat_file(name)) for name in found]
-        for name in found:
-            fs.rm_file(name)
-        if not facts:
+        names = sorted(str(name) for name in fs.glob(f"{path}-*"))
+        if not names:
             return None
-        return deserialize_error(facts[0], name=f"{job}: while it worked on {facts[0]['item']}")
+        facts = json.loads(fs.cat_file(names[0]))
+        return deserialize_error(facts, name=f"{job}: while it worked on {facts['item']}")
 
 
 def _facts(error: Exception, item: Any) -> dict[str, Any]:

@@ -18,14 +18,13 @@ import json
 import logging
 import os
 import shutil
-import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
 from pipelines.counters import Counters
 from pipelines.io.file_systems import file_system, open_stream, protocols_of
@@ -36,15 +35,9 @@ from schemas.errors import ConfigError
 from schemas.json_files import dump_json
 from schemas.manifest import FileEntry, RelativePath, Reuse
 
-RECORD_VERSION = 5
-
 MAX_LOCATIONS = 3
 """Artifacts that a record names for its files, the newest first; garbage collection deletes old
 ones."""
-
-MIN_REMOTE_SECONDS = 0.25
-"""CPU seconds from which on an item is recorded in an object store, where restoring it takes half a
-dozen requests."""
 
 _log = logging.getLogger(__name__)
 
@@ -77,7 +70,6 @@ class CacheRecord(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    version: int = Field(default=RECORD_VERSION, ge=RECORD_VERSION, le=RECORD_VERSION)
     name: str = ""
     """`STAGE/DIGEST/KEY`, where the record belongs: a misplaced copy is not used."""
 
@@ -115,48 +107,24 @@ class ItemCache:
     output: str
     """URL of the folder that this job writes to."""
 
-    _known: set[str] | None = field(default=None, repr=False)
-    """Names of the existing files, if looking for one is a request."""
-
     def __post_init__(self) -> None:
-        self._paths()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_known": None}
-
-    def setup(self) -> None:
-        """List the files once per worker."""
-        self._known = self.names() if self.is_remote else None
-
-    def _paths(self) -> tuple[Any, str, str, str]:
-        """Return the file system, and the paths of the root, the cache and the output in it."""
-        fs, folder = file_system(self.folder)
+        self._fs, folder = file_system(self.folder)
         other, output = file_system(self.output)
-        root, name, *_ = folder.rstrip("/").rsplit("/", 3)
-        if name != "pieces" or type(fs) is not type(other) or not output.startswith(f"{root}/"):
+        self._folder, self._output = folder.rstrip("/"), output.rstrip("/")
+        self._root, name, *_ = self._folder.rsplit("/", 3)
+        is_inside = type(other) is type(self._fs) and output.startswith(f"{self._root}/")
+        if name != "pieces" or not is_inside:
             raise ConfigError(
                 f"item cache: expected ROOT/pieces/STAGE/DIGEST and an output folder within one "
                 f"store, got {self.folder} and {self.output}"
             )
-        return fs, root, folder.rstrip("/"), output.rstrip("/")
 
-    @property
-    def is_remote(self) -> bool:
-        """True if each look-up is a request."""
-        return not {"file", "memory"} & set(protocols_of(self._paths()[0]))
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ItemCache, (self.folder, self.output)  # each worker has other credentials
 
     def location(self, name: str) -> str:
         """Return the path of a file of the output folder, relative to the root of the store."""
-        _, root, _, output = self._paths()
-        return f"{output}/{name}".removeprefix(f"{root}/")
-
-    def names(self) -> set[str]:
-        """Return the names of all files of the cache, without folders."""
-        fs, _, folder, _ = self._paths()
-        stage, _, digest = folder.rpartition("/")
-        # By prefix: on S3 a folder that does not exist takes one request, not three.
-        paths = fs.find(stage, prefix=f"{digest}/") if self.is_remote else fs.find(folder)
-        return {str(path).rpartition("/")[2] for path in paths}
+        return f"{self._output}/{name}".removeprefix(f"{self._root}/")
 
     @property
     def created_in(self) -> str:
@@ -165,11 +133,8 @@ class ItemCache:
 
     def read(self, key: str) -> CacheRecord | None:
         """Return the record of an item; None if it does not exist, is corrupt or misplaced."""
-        if self._known is not None and f"{key}.json" not in self._known:
-            return None
-        fs, _, folder, _ = self._paths()
         try:
-            data = bytes(fs.cat_file(f"{folder}/{key[:2]}/{key}.json"))
+            data = bytes(self._fs.cat_file(self._record_path(key)))
         except FileNotFoundError:
             return None
         try:
@@ -183,8 +148,11 @@ class ItemCache:
             return None
         return record
 
+    def _record_path(self, key: str) -> str:
+        return f"{self._folder}/{key[:2]}/{key}.json"
+
     def _record_name(self, key: str) -> str:
-        stage, digest = self.folder.rstrip("/").rsplit("/", 2)[1:]
+        stage, digest = self._folder.rsplit("/", 2)[1:]
         return f"{stage}/{digest}/{key}"
 
     def new_record(self, result: WorkResult) -> CacheRecord:
@@ -201,19 +169,15 @@ class ItemCache:
         """Write the record of an item, with the locations of its files in this job's output."""
         own = tuple(self.location(entry.stored_name) for entry in files)
         locations = tuple(dict.fromkeys([own, *record.locations]))[:MAX_LOCATIONS]
-        own_name = {"name": self._record_name(key)}
-        stored = record.model_copy(update={"locations": locations, **own_name})
+        update = {"locations": locations, "name": self._record_name(key)}
+        stored = record.model_copy(update=update)
         data = dump_json(stored.model_dump(mode="json"))
-        fs, _, folder, _ = self._paths()
-        target = f"{folder}/{key[:2]}/{key}.json"
-        if _is_local(fs):
+        if _is_local(self._fs):
             # Not synced: a record that a power cut damages is only processed again.
-            with _partial_file(target) as partial:
+            with _partial_file(self._record_path(key)) as partial:
                 partial.write_bytes(data)
         else:
-            fs.pipe_file(target, data)
-        if self._known is not None:
-            self._known.add(f"{key}.json")
+            self._fs.pipe_file(self._record_path(key), data)
 
     def restore(self, source: str, entry: FileEntry) -> FileEntry | None:
         """Link or copy a file of an earlier artifact into the output folder.
@@ -227,29 +191,27 @@ class ItemCache:
         Returns:
             The entry with the file's physical name; None if the file is missing or corrupt.
         """
-        fs, root, _, output = self._paths()
         name = source.rpartition("/")[2]
         is_own = source == self.location(name) and is_physical_name(name, entry.path)
         name = name if is_own else physical_name(entry.path)
-        target = f"{output}/{name}"
+        target = f"{self._output}/{name}"
         try:
             if not is_own:
-                _link_or_copy(fs, f"{root}/{source}", target)
+                _link_or_copy(self._fs, f"{self._root}/{source}", target)
             # The copy is checked, as the source can be deleted at any time.
-            is_intact = _is_intact(fs, target, entry)
+            is_intact = _is_intact(self._fs, target, entry)
         except FileNotFoundError:
             return None
         if not is_intact:
-            _log.warning("%s/%s is corrupt: processing the item again", root, source)
-            _delete(fs, target)
+            _log.warning("%s/%s is corrupt: processing the item again", self._root, source)
+            _delete(self._fs, target)
             return None
         return entry.model_copy(update={"stored_name": name})
 
     def discard(self, entries: Iterable[FileEntry]) -> None:
         """Delete restored files."""
-        fs, _, _, output = self._paths()
         for entry in entries:
-            _delete(fs, f"{output}/{entry.stored_name}")
+            _delete(self._fs, f"{self._output}/{entry.stored_name}")
 
 
 def _is_local(fs: Any) -> bool:
@@ -303,11 +265,8 @@ class CachingShardFn:
 
     work: CacheableShardFn
     cache: ItemCache
-    min_seconds: float = 0.0
-    """CPU seconds; an item that took less is not recorded."""
 
     def setup(self) -> None:
-        self.cache.setup()
         self.work.setup()
 
     def process(self, item: Any) -> WorkResult:
@@ -316,10 +275,7 @@ class CachingShardFn:
         if restored is not None:
             result, record = restored
         else:
-            start = time.process_time()
             result = self.work.process(item)
-            if time.process_time() - start < self.min_seconds:
-                return result
             record = self.cache.new_record(result)
         self.cache.write(key, record, result.files)
         return result

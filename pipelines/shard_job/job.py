@@ -12,29 +12,19 @@ Beam is loaded when a job runs, not when it is planned.
 from __future__ import annotations
 
 import contextlib
-import uuid
-from collections.abc import Iterable, Iterator, Sequence
-from tempfile import TemporaryDirectory
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from pipelines.progress import Progress
-from pipelines.runners.job_context import ErrorFiles
 from pipelines.runners.registry import get_runner
-from pipelines.runners.runner import Runner
 from pipelines.shard_job.item_cache import (
-    MIN_REMOTE_SECONDS,
     CacheableShardFn,
     CachingShardFn,
     ItemCache,
     measure_reuse,
 )
-from pipelines.shard_job.work import (
-    BucketReduce,
-    ResultList,
-    ShardFn,
-    WorkResult,
-    written_plan,
-)
+from pipelines.shard_job.job_files import ResultList, open_job_files
+from pipelines.shard_job.work import BucketReduce, ShardFn, WorkResult
 from schemas.errors import RunnerError
 from schemas.execution_configs import ExecutionConfig
 from schemas.manifest import FileEntry, Reuse
@@ -84,57 +74,33 @@ def run_shard_job(
         OSError: A worker raised it: a full disk, a store that does not answer.
         RunnerError: The runner failed, or an item was not processed exactly once.
     """
-    from pipelines.shard_job.pipeline import shard_pipeline  # lazy: loads Beam
+    from pipelines.shard_job.pipeline import BUCKETS, ITEMS, shard_pipeline  # lazy: loads Beam
 
     runner = get_runner(execution)
     runner.check_store(output)
     runner.cancel_earlier_jobs(job)
-    shard_fn: ShardFn = work
-    if pieces:
-        cache = ItemCache(pieces, output)
-        min_seconds = MIN_REMOTE_SECONDS if cache.is_remote else 0.0
-        shard_fn = CachingShardFn(work, cache, min_seconds)
+    shard_fn: ShardFn = CachingShardFn(work, ItemCache(pieces, output)) if pieces else work
+    # A process with a pool of workers gets all items together.
+    elements = [planned] if runner.workers > 1 else [[item] for item in planned]
     with contextlib.ExitStack() as stack:
-        folder = stack.enter_context(_job_folder(output, runner))
-        urls = {name: f"{folder}/.results-{name}-{uuid.uuid4().hex}" for name in ("work", "groups")}
-        errors = ErrorFiles(f"{folder}/.results-errors-{uuid.uuid4().hex}")
-        # A process with a pool of workers gets all items together.
-        elements = [planned] if runner.workers > 1 else [[item] for item in planned]
-        plan = stack.enter_context(written_plan(elements, folder=folder))
+        files = stack.enter_context(open_job_files(output, is_local=runner.is_local))
+        files.write_plan(shard_fn, elements)
         build = shard_pipeline(
             job,
-            plan,
-            item_type=type(planned[0]) if planned else tuple,
-            work=shard_fn,
-            errors=errors,
+            files,
             grouping=grouping,
-            urls=urls,
-            spill=f"{folder}/blobs" if runner.is_local else "",
+            spill=f"{files.prefix}-blobs" if runner.is_local else "",
             workers=runner.workers,
         )
         if runner.is_local:
             weights = {item.number: item.weight for item in planned}
             stack.enter_context(Progress(job, weights=weights))
-        with errors.reraise(job):
+        with files.errors.reraise(job):
             runner.run(job, build, num_elements=len(elements))
-        results = ResultList(urls["work"])
-        groups = ResultList(urls["groups"]) if grouping is not None else []
+        results, groups = files.read_results(ITEMS), files.read_results(BUCKETS)
     if results.numbers != [item.number for item in planned]:
         raise RunnerError(
             f"{job}: planned {len(planned)} items, got {len(results)} results; the runner lost or "
             "repeated work"
         )
     return JobResult(results, groups, measure_reuse(planned, results.reused))
-
-
-@contextlib.contextmanager
-def _job_folder(output: str, runner: Runner) -> Iterator[str]:
-    """Yield the URL of a folder for plan and results: on this machine's disk for a local job.
-
-    Workers elsewhere only share the output folder, where these files are hidden.
-    """
-    if not runner.is_local:
-        yield output
-        return
-    with TemporaryDirectory(prefix="bertloom-reports-") as folder:
-        yield folder

@@ -5,13 +5,7 @@ Training runs on the launching machine. A configured vocab.txt is used unchanged
 
 from __future__ import annotations
 
-import ctypes
-import ctypes.util
-import gc
-import sys
 from collections.abc import Mapping
-
-import pyarrow as pa
 
 from pipelines.counters import Counters
 from pipelines.documents.exclusions import exclusion_tables
@@ -65,8 +59,6 @@ def build_vocabulary(
         files += counted.files
         reuse = counted.reuse
         vocab = train_vocabulary(counted.words, config)
-        del counted
-        _release_freed_memory()
     counters["vocabulary-size"] = len(vocab)
     files += [
         write_text_file(VOCAB_FILE, vocab_text(vocab), output=output),
@@ -81,13 +73,3 @@ def build_vocabulary(
         raw_inputs=raw_inputs(config),
         reuse=reuse,
     )
-
-
-def _release_freed_memory() -> None:
-    """Return freed memory to the system: later steps run in this process, too."""
-    gc.collect()
-    pa.default_memory_pool().release_unused()
-    if sys.platform == "linux" and (name := ctypes.util.find_library("c")):
-        trim = getattr(ctypes.CDLL(name), "malloc_trim", None)  # musl has none
-        if trim is not None:
-            trim(0)

@@ -5,11 +5,10 @@ This module loads quickly, because `bertloom plan` uses it.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pipelines.wordpiece.vocab_files import (
     TOKENIZER_CONFIG_FILE,
@@ -17,7 +16,7 @@ from pipelines.wordpiece.vocab_files import (
     has_upper_case,
     is_tokenizer_json,
     neighbor_url,
-    parse_parts,
+    parse_tokenizer,
     read_if_exists,
 )
 from schemas.errors import VocabularyError
@@ -100,54 +99,43 @@ def read_stated_rules(vocabulary: str) -> dict[str, bool]:
 def _stated_rules_by_file(vocabulary: str) -> Iterator[tuple[str, dict[str, bool]]]:
     """Yield the URL of each tokenizer file that exists, and the rules that it states."""
     is_json = is_tokenizer_json(vocabulary)
-    kinds: dict[str, type[_TokenizerFile]] = {
-        TOKENIZER_FILE: _Tokenizer,
-        TOKENIZER_CONFIG_FILE: _TokenizerConfig,
-    }
-    for name, parts in kinds.items():
+    for name, read in ((TOKENIZER_FILE, _tokenizer_rules), (TOKENIZER_CONFIG_FILE, _config_rules)):
         is_vocabulary = is_json and name == TOKENIZER_FILE
         url = vocabulary if is_vocabulary else neighbor_url(vocabulary, name)
         content = read_if_exists(url, kind=name) if url else None
         if content is not None:
-            yield url, parse_parts(content, parts, url=url).stated_rules()
+            yield url, read(content, url)
 
 
-class _Normalizer(BaseModel):
-    model_config = ConfigDict(strict=True)
-
-    type: Literal["BertNormalizer"]
-    lowercase: bool
-    strip_accents: bool | None = None
-    clean_text: Literal[True]
-    handle_chinese_chars: bool
-
-
-class _PreTokenizer(BaseModel):
-    type: Literal["BertPreTokenizer"]
+def _tokenizer_rules(content: bytes, url: str) -> dict[str, bool]:
+    """Return the rules that a tokenizer.json states."""
+    normalizer = parse_tokenizer(content, url=url).normalizer
+    return _stated(
+        lowercase=normalizer.lowercase,
+        strip_accents=normalizer.strip_accents,
+        tokenize_chinese_chars=normalizer.handle_chinese_chars,
+    )
 
 
-class _TokenizerFile(BaseModel, ABC):
-    @abstractmethod
-    def stated_rules(self) -> dict[str, bool]:
-        """Return the rules that the file states, by name in `TextRules`."""
+def _config_rules(content: bytes, url: str) -> dict[str, bool]:
+    """Return the rules that a tokenizer_config.json states."""
+    try:
+        config = _TokenizerConfig.model_validate_json(content)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"])) or "JSON"
+        raise VocabularyError(
+            f"{url}: {where}: {first['msg']}, got {first['input']!r:.60}. Start from a checkpoint "
+            "with BERT's own tokenizer, or download the file again."
+        ) from error
+    return _stated(
+        lowercase=config.do_lower_case,
+        strip_accents=config.strip_accents,
+        tokenize_chinese_chars=config.tokenize_chinese_chars,
+    )
 
 
-class _Tokenizer(_TokenizerFile):
-    """Parts of a tokenizer.json that decide the words of a text."""
-
-    normalizer: _Normalizer
-    pre_tokenizer: _PreTokenizer
-
-    def stated_rules(self) -> dict[str, bool]:
-        rules = self.normalizer
-        return _stated(
-            lowercase=rules.lowercase,
-            strip_accents=rules.strip_accents,
-            tokenize_chinese_chars=rules.handle_chinese_chars,
-        )
-
-
-class _TokenizerConfig(_TokenizerFile):
+class _TokenizerConfig(BaseModel):
     """Parts of a tokenizer_config.json that decide the words of a text; None: not stated."""
 
     model_config = ConfigDict(strict=True)
@@ -162,13 +150,6 @@ class _TokenizerConfig(_TokenizerFile):
     never_split: Annotated[tuple[str, ...], Field(max_length=0)] | None = None
     word_tokenizer_type: Literal["basic"] | None = None
     subword_tokenizer_type: Literal["wordpiece"] | None = None
-
-    def stated_rules(self) -> dict[str, bool]:
-        return _stated(
-            lowercase=self.do_lower_case,
-            strip_accents=self.strip_accents,
-            tokenize_chinese_chars=self.tokenize_chinese_chars,
-        )
 
 
 def _stated(**rules: bool | None) -> dict[str, bool]:

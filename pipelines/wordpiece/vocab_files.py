@@ -6,9 +6,8 @@ This module loads quickly, because `bertloom plan` uses it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Literal, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 from pipelines.io.raw_files import read_small_file
 from pipelines.io.stage_inputs import InputFile
@@ -113,51 +112,37 @@ def _name_tokenizer_json(url: str) -> str:
     return f" The folder has a {TOKENIZER_FILE} instead: use {other}."
 
 
-Parts = TypeVar("Parts", bound=BaseModel)
-
-
-def parse_parts(content: bytes, parts: type[Parts], *, url: str) -> Parts:
-    """Parse parts of a JSON file of a tokenizer.
+def parse_tokenizer(content: bytes, *, url: str) -> Tokenizer:
+    """Parse a tokenizer.json.
 
     Raises:
-        VocabularyError: A part is not that of BERT's tokenizer.
+        VocabularyError: It is no tokenizer, or not that of BERT.
     """
     try:
-        return parts.model_validate_json(content)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"])) or "JSON"
+        tokenizer = Tokenizer.from_buffer(content)
+    except Exception as error:  # the library raises nothing narrower
         raise VocabularyError(
-            f"{url}: {where}: {first['msg']}, got {first['input']!r:.60}. Start from a checkpoint "
-            "with BERT's own tokenizer, or download the file again."
+            f"{url}: expected a {TOKENIZER_FILE}, got {error}. Download the file again."
         ) from error
-
-
-class _Model(BaseModel):
-    # Early versions of `tokenizers` wrote no type.
-    type: Literal["WordPiece"] = "WordPiece"
-    unk_token: Literal["[UNK]"]
-    continuing_subword_prefix: Literal["##"]
-    vocab: dict[str, int]
-
-
-class _AddedToken(BaseModel):
-    id: int
-    content: str
-
-
-class _Vocabulary(BaseModel):
-    """Parts of a tokenizer.json that decide the ids of tokens."""
-
-    model: _Model
-    added_tokens: tuple[_AddedToken, ...] | None = ()
+    model, normalizer = tokenizer.model, tokenizer.normalizer
+    is_bert = {
+        "model": isinstance(model, models.WordPiece)
+        and (model.unk_token, model.continuing_subword_prefix) == (UNK, CONTINUATION),
+        "normalizer": isinstance(normalizer, normalizers.BertNormalizer) and normalizer.clean_text,
+        "pre_tokenizer": isinstance(tokenizer.pre_tokenizer, pre_tokenizers.BertPreTokenizer),
+    }
+    for part, is_valid in is_bert.items():
+        if not is_valid:
+            raise VocabularyError(
+                f"{url}: {part}: expected BERT's, got {getattr(tokenizer, part)!r:.60}. Start from "
+                "a checkpoint with BERT's own tokenizer."
+            )
+    return tokenizer
 
 
 def _read_tokenizer_vocab(url: str) -> list[str]:
     """Return the tokens of a tokenizer.json by id."""
-    content = read_bytes(url, kind=TOKENIZER_FILE)
-    tokenizer = parse_parts(content, _Vocabulary, url=url)
-    id_of = tokenizer.model.vocab | {one.content: one.id for one in tokenizer.added_tokens or ()}
+    id_of = parse_tokenizer(read_bytes(url, kind=TOKENIZER_FILE), url=url).get_vocab()
     vocab = sorted(id_of, key=id_of.__getitem__)
     if [id_of[token] for token in vocab] != list(range(len(vocab))):
         raise VocabularyError(

@@ -28,11 +28,11 @@ from model.encoder.attention import SelfAttention
 from model.encoder.attention_layout import attention_layout
 from model.encoder.bert import Dense
 from model.encoder.dropout import Dropout, seed_dropout
-from model.launch.distributed import ProcessGroup, choose_precision
-from model.launch.stopping import StopRequest
 from model.optim import build_optimizer
 from model.pretraining.loop import PretrainingModule, train
+from model.training.distributed import ProcessGroup, choose_precision
 from model.training.loop import _wrap, compile_blocks
+from model.training.stopping import StopRequest
 from schemas.errors import TrainingError
 from schemas.finetune_configs import TaskTypeName
 from schemas.model_configs import ModelConfig, Objective, OptimizerConfig

@@ -18,7 +18,6 @@ import model.evaluate
 from model.evaluate import evaluate
 from model.finetuning.loop import train_trial
 from model.finetuning.prediction import Predictor, answer, run_evaluation
-from model.launch.stopping import StopRequest
 from model.tables.results import Evaluation, result_rows
 from model.task_results import EvaluationResult
 from model.task_types.by_name import TASK_TYPES
@@ -27,6 +26,7 @@ from model.task_types.row_terms_files import read_row_terms
 from model.tasks import TASKS
 from model.tasks.examples import read_examples
 from model.training.artifact_files import write_folder
+from model.training.stopping import StopRequest
 from schemas.execution_configs import ExecutionConfig
 from schemas.finetune_configs import EvaluateConfig
 from schemas.manifest import StageInput, StageOutput

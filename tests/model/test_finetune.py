@@ -23,12 +23,12 @@ from support.store_builder import as_given
 from model.finetune import finetune, raw_inputs
 from model.finetuning.jobs import CURVE_FILE, RECORDS
 from model.finetuning.prediction import Predictor, answer
-from model.launch import launcher
-from model.launch.launcher import stop_running_calls
 from model.task_types.by_name import TASK_TYPES
 from model.task_types.prediction_files import read_lines
 from model.tasks import TASKS
 from model.tasks.examples import read_examples
+from model.training import workers
+from model.training.workers import stop_running_calls
 from pipelines.wordpiece.vocab_files import TOKENIZER_CONFIG_FILE, VOCAB_FILE
 from schemas.errors import ConfigError, MissingInputError, RunnerError, TrainingError
 from schemas.execution_configs import ExecutionConfig
@@ -179,5 +179,5 @@ def test_stopped_and_killed_trials_resume_exactly(checkpoint: str, tmp_path: Pat
 
 
 def kill_process() -> None:
-    [pid] = [worker.pid for worker in launcher._SHARED.workers if worker.pid]
+    [pid] = [worker.pid for worker in workers._SHARED.workers if worker.pid]
     os.kill(pid, signal.SIGKILL)

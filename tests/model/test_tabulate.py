@@ -177,7 +177,7 @@ def test_predictions_on_test_make_a_submission(run: Any) -> None:
     predictions = [{"id": str(n), "label": "1"} for n in range(3)]
     found = run(*everything(), **{"sst-2": {"test": predictions}})
     assert "glue-submission.zip" in [entry.path for entry in found.files]
-    assert found.statistics["submission"] == ["SST-2.tsv"]
+    assert found.statistics["submission"] == {"SST-2.tsv": "sst-2"}
     assert found.counters["submission-files"] == 1
     assert any("missing: CoLA.tsv" in note for note in found.notes)
 

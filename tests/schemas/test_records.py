@@ -13,7 +13,6 @@ from flows.store.artifacts import ArtifactStore
 from flows.store.garbage_collection import find_garbage
 from flows.store.pointers import Pointer, key_path
 from flows.store.runs import StepRecord, read_run
-from model.training.checkpoint_files import TensorFileEntry
 from pipelines.shard_job.item_cache import CacheRecord
 from schemas.errors import ArtifactCorruptError, FingerprintError
 from schemas.fingerprint import (
@@ -31,7 +30,6 @@ PATHS = [
     (Manifest, "artifact_path"),
     (Pointer, "manifest"),
     (StepRecord, "manifest"),
-    (TensorFileEntry, "path"),
     (CacheRecord, "created_in"),
 ]
 

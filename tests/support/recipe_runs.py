@@ -16,7 +16,6 @@ _CODE = f"""
 import os, time
 from flows.cli.app import main
 from flows.store.artifacts import ArtifactStore
-from pipelines.shard_job import job as shard_job
 
 commit = ArtifactStore.commit
 
@@ -26,7 +25,6 @@ def hold(store, manifest, **options):
     return commit(store, manifest, **options)
 
 ArtifactStore.commit = hold
-shard_job.MIN_REMOTE_SECONDS = 0.0  # jobs record every work item, however short it is
 main()
 """
 

@@ -11,9 +11,9 @@ from typing import Any
 from support.corpus_builder import as_input, run_corpus, small_recipe, small_sample
 
 from model import pretrain as stage
-from model.launch.stopping import StopRequest
 from model.pretraining.job import TrainingJob
 from model.pretraining.loop import train
+from model.training.stopping import StopRequest
 from schemas.corpus_configs import InstancesConfig, MaskingConfig
 from schemas.manifest import StageInput, StageOutput
 from schemas.model_configs import PretrainConfig

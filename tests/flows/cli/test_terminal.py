@@ -33,6 +33,7 @@ from flows.run.plan import PlannedStep
 from flows.run.step_execution import StepResult
 from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
+from model.tables.compare import Comparison
 from model.tables.document import JSON_FILE, Tables
 from model.tables.verdicts import Verdict
 from pipelines.terminal import LogHandler, TerminalBar, copy_lines, lines_above_bars
@@ -185,11 +186,9 @@ def block(lines: list[str], title: str) -> list[str]:
 
 
 def verdict(sentence: str) -> Verdict:
-    return Verdict(
-        kind="pretraining", outcome="better", task="cola", title="CoLA", metric="matthews",
-        first="cola", second="cola-scratch", difference=0.5, low=0.4, high=0.6, p=0.001,
-        restarts=3, sentence=sentence,
-    )  # fmt: skip
+    test = Comparison(first="cola", second="cola-scratch", title="CoLA", columns=("cola",))
+    about = {"task": "cola", "title": "CoLA", "sentence": sentence, "test": test}
+    return Verdict(kind="pretraining", outcome="better", **about)
 
 
 def test_run_with_tables_ends_with_some_verdicts_headline_and_report(store: ArtifactStore) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import runpy
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import datasets
@@ -16,9 +18,9 @@ import pytest
 import torch
 import transformers
 from support.corpus_builder import small_recipe, small_sample
+from support.paths import ROOT
 from support.store_builder import as_given, describe
 
-import bertloom
 from flows.export.export import export
 from flows.lineage.shards import find_shard
 from flows.run.artifact_inputs import input_ref
@@ -28,7 +30,7 @@ from flows.store.artifacts import ArtifactStore
 from model.data.collator import MicroBatchCollator
 from model.data.dataset import InstanceDataset
 from model.encoder.hf_weights import load_pretrained
-from schemas.errors import ArtifactCorruptError, ConfigError, InstanceDataError, UsageError
+from schemas.errors import ArtifactCorruptError, ConfigError, UsageError
 from schemas.manifest import FileEntry, Manifest
 
 DOCUMENTS, TOKENS, INSTANCES = STEPS = (
@@ -253,9 +255,10 @@ def test_transformers_opens_exported_models(checkpoint: Path, tmp_path: Path) ->
 # Training
 
 
-def test_trainer_computes_our_loss_from_export(
+def test_trainer_of_example_computes_our_loss_from_export(
     corpus: ArtifactStore, exported: Path, tmp_path: Path
 ) -> None:
+    example = SimpleNamespace(**runpy.run_path(str(ROOT / "examples" / "trainer.py")))
     manifest, _ = artifact(corpus, INSTANCES)
     rows = datasets.load_dataset(
         str(exported / "build-instances-hf"), split="train", cache_dir=str(tmp_path)
@@ -267,8 +270,9 @@ def test_trainer_computes_our_loss_from_export(
         str(tmp_path / "out"), remove_unused_columns=False, max_steps=1, use_cpu=True,
         per_device_train_batch_size=8, logging_steps=1, report_to=[], save_strategy="no",
     )  # fmt: skip
-    collator = bertloom.PretrainingCollator()
-    trainer = transformers.Trainer(model, arguments, train_dataset=rows, data_collator=collator)
+    trainer = transformers.Trainer(
+        model, arguments, train_dataset=rows, data_collator=example.collate
+    )
     trainer.train()
     [loss] = [line["loss"] for line in trainer.state.log_history if "loss" in line]
     assert loss == pytest.approx(our_loss(corpus, tmp_path / "model"), abs=1e-4)
@@ -284,29 +288,3 @@ def our_loss(corpus: ArtifactStore, folder: Path) -> float:
     [batch] = collator(rows.gather(np.arange(8)))
     pairs = int((batch.next_sentence_labels >= 0).sum())
     return float(model(batch, len(batch.masked_ids), pairs).loss.detach())
-
-
-def test_collator_pads_and_restores_masked_ids(exported: Path) -> None:
-    row = pandas.read_parquet(exported / "build-instances-hf" / "data").iloc[0].to_dict()
-    batch = bertloom.PretrainingCollator(pad_to=64, next_sentence=False)([row])
-    assert {name: tuple(values.shape) for name, values in batch.items()} == dict.fromkeys(
-        ("input_ids", "token_type_ids", "attention_mask", "labels"), (1, 64)
-    )
-    restored = torch.where(batch["labels"] >= 0, batch["labels"], batch["input_ids"])
-    assert (restored != 103).all()  # no [MASK] is left
-
-
-@pytest.mark.parametrize(
-    ("options", "changes", "columns"),
-    [
-        ({}, {}, ["input_ids"]),  # the Trainer without remove_unused_columns=False
-        ({}, {"next_sentence_label": -1}, None),
-        ({"pad_to": 4, "next_sentence": False}, {}, None),
-    ],
-)
-def test_collator_refuses_unusable_rows(
-    exported: Path, options: dict[str, Any], changes: dict[str, int], columns: list[str] | None
-) -> None:
-    row = pandas.read_parquet(exported / "build-instances-hf" / "data").iloc[0].to_dict() | changes
-    with pytest.raises(InstanceDataError):
-        bertloom.PretrainingCollator(**options)([{name: row[name] for name in columns or row}])

@@ -29,8 +29,8 @@ from flows.run.machines import (
 )
 from flows.run.run import Run
 from flows.store.artifacts import ArtifactStore
-from model.launch import machines as launch
-from model.launch.machines import GroupTraining, Rendezvous, run_job_on_machines
+from model.training import machines as launch
+from model.training.machines import GroupTraining, Rendezvous, run_job_on_machines
 from schemas.errors import (
     ConfigError,
     DivergenceError,
@@ -208,12 +208,12 @@ def _train(
         def training(self, job_file: Path, *, name: str, stopped: threading.Event) -> Any:
             return coordinator.training(job_file, name=name, stopped=world.stopped())
 
-    def run_written_job(_module: str, _file: Path, *, should_stop: Any, **_: Any) -> None:
+    def run_job(_module: str, _file: Path, *, should_stop: Any, **_: Any) -> None:
         members.append(dict(coordinator.beacon.machine.members))
         run(should_stop.__self__)
 
     with pytest.MonkeyPatch().context() as patch:
-        patch.setattr(launch, "run_written_job", run_written_job)
+        patch.setattr(launch, "run_job", run_job)
         run_job_on_machines(
             Group(), "program", BudgetConfig(max_steps=1), name="phase", folder=world.folder
         )

@@ -155,11 +155,8 @@ def test_positions_of_instances_follow_the_layout(instances, layout):
 
 @pytest.mark.parametrize("world_size", [1, 3])
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("size", [{}, {"global_batch_size": None, "global_batch_tokens": 600}])
-def test_every_epoch_has_each_instance_once(instances, layout, world_size, size):
-    config = BatchConfig(
-        **{"global_batch_size": 15, "batching": layout, "bucket_batches": 3, **size}
-    )
+def test_every_epoch_has_each_instance_once(instances, layout, world_size):
+    config = BatchConfig(global_batch_size=15, batching=layout, bucket_batches=3)
     loaders = [
         iter(
             PretrainingDataLoader(instances, **arguments(config, rank=rank, world_size=world_size))
@@ -202,11 +199,8 @@ def test_global_batches_do_not_depend_on_number_of_ranks(instances, layout, mask
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("size", [{}, {"global_batch_size": None, "global_batch_tokens": 400}])
-def test_resuming_at_any_step_gives_the_same_batches(instances, layout, size):
-    config = BatchConfig(
-        **{"global_batch_size": 16, "batching": layout, "bucket_batches": 4, **size}
-    )
+def test_resuming_at_any_step_gives_the_same_batches(instances, layout):
+    config = BatchConfig(global_batch_size=16, batching=layout, bucket_batches=4)
     given = arguments(config, dynamic_masking=MASKING)
     whole = take(PretrainingDataLoader(instances, **given), 14)
     for step in range(13):

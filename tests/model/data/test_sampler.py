@@ -43,9 +43,6 @@ CONFIGS = [
     {"global_batch_size": 7, "batching": "bucketed", "bucket_batches": 3},
     {"global_batch_size": 32, "batching": "padded"},
     {"global_batch_size": 200, "batching": "bucketed", "bucket_batches": 2},  # more than an epoch
-    {"global_batch_tokens": 300, "batching": "packed"},
-    {"global_batch_tokens": 300, "batching": "bucketed", "bucket_batches": 5},
-    {"global_batch_tokens": 5000, "batching": "padded"},
 ]
 
 
@@ -60,15 +57,7 @@ def test_windows_cover_the_stream_with_full_batches(instances, config):
         assert window.bounds[0] == 0
         assert window.bounds[-1] == len(window.rows)
         position = window.end
-        budget = config.get("global_batch_tokens", 0)
-        for rows in batches_of(window):
-            tokens = int(instances.lengths(rows).sum())
-            if not budget:
-                assert len(rows) == config["global_batch_size"]
-            elif config["batching"] == "bucketed":
-                assert (budget - 3 * LONGEST) / 2 < tokens <= budget
-            else:
-                assert budget - LONGEST < tokens <= budget
+        assert {len(rows) for rows in batches_of(window)} == {config["global_batch_size"]}
 
 
 def test_bucketed_batches_have_similar_lengths_and_are_shuffled(instances):
@@ -85,34 +74,11 @@ def test_bucketed_batches_have_similar_lengths_and_are_shuffled(instances):
     assert [len(rows) for rows in batches_of(other)] == [10] * 10
 
 
-@pytest.mark.parametrize(
-    ("config", "world_size"),
-    [
-        ({"global_batch_size": 3}, 4),
-        ({"global_batch_tokens": 4 * LONGEST - 1}, 4),
-        ({"global_batch_tokens": LONGEST - 1}, 1),
-        ({"global_batch_tokens": 7 * LONGEST - 1, "batching": "bucketed"}, 2),
-    ],
-)
-def test_batches_smaller_than_the_number_of_ranks_are_refused(instances, config, world_size):
-    with pytest.raises(ConfigError, match=r"batch\.global_batch_(size|tokens): expected at least"):
-        BatchSampler(instances, batch=BatchConfig(**config), seed=0, world_size=world_size)
-
-
-@pytest.mark.parametrize("world_size", [1, 2, 3, 5])
-def test_smallest_allowed_batches_give_every_rank_an_instance(instances, world_size):
-    for config in (
-        {"global_batch_size": world_size},
-        {"global_batch_tokens": world_size * LONGEST},
-        {
-            "global_batch_tokens": (2 * world_size + 3) * LONGEST,
-            "batching": "bucketed",
-            "bucket_batches": 2,
-        },
-    ):
-        plan = BatchSampler(instances, batch=BatchConfig(**config), seed=3, world_size=world_size)
-        for window in windows(plan, 10):
-            assert np.diff(window.bounds).min() >= world_size
+def test_batches_smaller_than_the_number_of_ranks_are_refused(instances):
+    config = BatchConfig(global_batch_size=3)
+    BatchSampler(instances, batch=config, seed=0, world_size=3)
+    with pytest.raises(ConfigError, match=r"batch\.global_batch_size: expected at least 4"):
+        BatchSampler(instances, batch=config, seed=0, world_size=4)
 
 
 @given(st.lists(st.integers(1, 500), min_size=1, max_size=90), st.integers(1, 8))

@@ -20,7 +20,7 @@ from model.data.batches import PretrainingBatch
 from model.encoder import attention_layout, bert
 from model.encoder.heads import BertForPretraining
 from model.encoder.losses import tied_decoder_loss
-from model.launch.distributed import ProcessGroup
+from model.training.distributed import ProcessGroup
 from model.training.loop import _wrap
 from schemas.model_configs import ModelConfig
 

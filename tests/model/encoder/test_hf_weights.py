@@ -115,14 +115,6 @@ def test_transformers_to_ours_and_back(tmp_path: Path) -> None:
     assert not expected
 
 
-def test_shards_of_transformers_are_read(tmp_path: Path) -> None:
-    theirs = peer()
-    theirs.save_pretrained(tmp_path / "one")
-    theirs.save_pretrained(tmp_path / "many", max_shard_size="60KB")
-    assert len(list((tmp_path / "many").glob("*.safetensors"))) > 1
-    assert_equal(load(tmp_path / "one").model, load(tmp_path / "many").model)
-
-
 def test_old_names_are_read(tmp_path: Path) -> None:
     model = random_model()
 

@@ -28,8 +28,8 @@ from model.finetune import raw_inputs
 from model.finetuning.loop import train_trial
 from model.finetuning.prediction import Predictor
 from model.finetuning.setup import open_trial
-from model.launch.stopping import StopRequest
 from model.pretraining.setup import open_model
+from model.training.stopping import StopRequest
 from pipelines.io.stage_inputs import input_file
 from pipelines.vocabulary.job import build_vocabulary
 from pipelines.vocabulary.raw_inputs import raw_inputs as vocabulary_inputs

@@ -14,12 +14,19 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from model.finetuning import batches
 from model.finetuning.batches import TaskStep, epoch_order, task_batches
-from model.launch.distributed import choose_worker_device
-from model.launch.launcher import WORKER_VARIABLE
 from model.task_types.features import IGNORED, Features
+from model.training.distributed import choose_worker_device
+from model.training.workers import WORKER_VARIABLE
 
 PAD = 0
-WAITS = ("_local_scalar_dense", "nonzero", "masked_select", "unique", "masked_scatter")
+WAITS = (
+    "_local_scalar_dense",
+    "nonzero",
+    "masked_select",
+    "unique",
+    "masked_scatter",
+    "index.Tensor",
+)
 
 
 def steps_of(features: Features, order: np.ndarray, **changes: object) -> list[TaskStep]:

@@ -109,21 +109,6 @@ def test_lstm_is_that_of_torch_in_each_window() -> None:
     torch.testing.assert_close(padded.loss, found.loss, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("lengths", [[4, 1, 7, 7, 2], [1]])
-def test_packed_windows_have_outputs_and_gradients_of_padded_rows(lengths: list[int]) -> None:
-    layer: Any = random_tagger().lstm[1]
-    x = torch.randn(sum(lengths), 24, generator=torch.Generator().manual_seed(2))
-    results = []
-    for read in (layer.read_packed, layer.read_padded):
-        inputs = x.clone().requires_grad_()
-        outputs = read(inputs.split(lengths))
-        torch.autograd.backward(outputs.square().sum())
-        results.append((outputs, inputs.grad))
-    for packed, padded in zip(*results, strict=True):
-        torch.testing.assert_close(packed, padded, atol=5e-7, rtol=1e-6)
-    assert layer.over_windows(x[:0], []).shape == (0, 24)
-
-
 def test_new_lstm_has_weights_of_torchs_size_and_remembers() -> None:
     state = torch.random.get_rng_state()
     config = small_config(num_hidden_layers=4)

@@ -31,13 +31,13 @@ from model.finetuning.loop import train_trial
 from model.finetuning.prediction import Predictor, answer
 from model.finetuning.saved_models import load_task_model
 from model.finetuning.setup import TrialSetup, open_trial
-from model.launch.stopping import StopRequest
 from model.task_types.prediction_files import read_lines, to_lines
 from model.tasks import TASKS
 from model.tasks.examples import read_examples
 from model.training.checkpoints import Checkpoints
 from model.training.loop import Trainer
 from model.training.progress import PROGRESS_FILE
+from model.training.stopping import StopRequest
 from pipelines.progress import ProgressUpdate
 from pipelines.wordpiece.tokenizer import WordPieceTokenizer, tokenizer_config_json
 from pipelines.wordpiece.vocab_files import (

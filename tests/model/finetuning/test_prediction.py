@@ -18,7 +18,7 @@ from support.finetuning_builder import KINDS, VOCAB, features_of, text_rows, wri
 from model.encoder.hf_config import CONFIG_FILE, WEIGHTS_FILE
 from model.finetuning import prediction
 from model.finetuning.batches import task_batches
-from model.finetuning.prediction import Predictor, answer, predict
+from model.finetuning.prediction import PredictionOptions, Predictor, answer, predict
 from model.finetuning.saved_models import TunedModel, load_task_model
 from model.finetuning.task_model import TaskModel
 from model.task_types import classification
@@ -39,6 +39,12 @@ def model_of(kind: str) -> TaskModel:
     return TaskModel(CONFIG, vocab_size=1000, kind=kind, outputs=OUTPUTS[kind], seed=4)  # type: ignore[arg-type]
 
 
+def options(limit: int, *, is_bf16: bool = False) -> PredictionOptions:
+    return PredictionOptions(
+        per_device_max_tokens=limit, device=torch.device("cpu"), is_bf16=is_bf16
+    )
+
+
 def one_by_one(model: TaskModel, features: Features) -> np.ndarray:
     """Each unit alone, in order."""
     given = {"batch": 1, "layout": "packed", "per_device_max_tokens": 1, "pad_id": 0}
@@ -53,7 +59,7 @@ def one_by_one(model: TaskModel, features: Features) -> np.ndarray:
 def test_outputs_lie_where_their_features_lie(kind: str, per_unit: int, limit: int) -> None:
     features, model = features_of(kind, per_unit=per_unit), model_of(kind)
     model.train()
-    found = predict(model, features, per_device_max_tokens=limit, device="cpu", pad_id=0)
+    found = predict(model, features, options(limit))
     assert model.training
     expected = one_by_one(model, features)
     assert found.dtype == np.float32
@@ -71,10 +77,7 @@ def test_split_may_be_empty(kind: str, per_unit: int) -> None:
         whole, offsets=offsets, input_ids=empty, b_starts=empty, rows=empty, labels=None,
         position_offsets=offsets if is_tagging else None, positions=empty if is_tagging else None,
     )  # fmt: skip
-    shapes = [
-        predict(model_of(kind), features, per_device_max_tokens=10, device="cpu", pad_id=0).shape
-        for features in (none, whole)
-    ]
+    shapes = [predict(model_of(kind), features, options(10)).shape for features in (none, whole)]
     assert shapes[0] == (0, *shapes[1][1:])
 
 
@@ -85,10 +88,7 @@ def test_bf16_prediction_computes_blocks_in_bfloat16() -> None:
         lambda *call: types.append(call[2].dtype)
     )
     exact, rounded = (
-        predict(
-            model, features, per_device_max_tokens=1000, device="cpu", pad_id=0, is_bf16=is_bf16
-        )
-        for is_bf16 in (False, True)
+        predict(model, features, options(1000, is_bf16=is_bf16)) for is_bf16 in (False, True)
     )
     assert types == [torch.float32, torch.bfloat16]
     np.testing.assert_allclose(rounded, exact, atol=0.05)

@@ -10,11 +10,11 @@ import torch
 from support.corpus_builder import as_input, run_corpus
 from support.training_builder import tiny_config
 
-from model.launch.distributed import ProcessGroup
 from model.pretraining.evaluation import HeldOutEvaluator
 from model.pretraining.job import TrainingJob
 from model.pretraining.setup import open_setup
 from model.training.checkpoints import Checkpoints
+from model.training.distributed import ProcessGroup
 from schemas.corpus_configs import DocumentsConfig, InstancesConfig, TextSource, VocabularyConfig
 from schemas.recipe import Recipe
 

@@ -8,9 +8,9 @@ from support.sweep_builder import FAIR, GOOD, POOR, entry, source, steps_sweep, 
 
 from flows.report.rendering import section
 from flows.report.results import show_results
+from flows.report.sweep_charts import find_chart
 from model.tables.compare import MEAN, holm_adjust
 from model.tables.document import Tables
-from model.tables.figures import chart_of
 from model.tables.filled_tables import FilledTable
 from model.tables.paper import ABLATIONS
 from model.tasks import TASKS
@@ -188,17 +188,17 @@ def sizes(**model: str) -> FilledTable:
 
 
 def test_sizes_are_drawn_in_their_order_beside_the_papers() -> None:
-    chart = chart_of(sizes())
+    chart = find_chart(sizes())
     assert chart is not None
     assert chart.names == ["1-64-2 (7.50)", "3-768-12 (7.50)"]
     (panel,) = chart.panels
     (points,) = panel.lines.values()
     assert [(point.x, round(point.mean, 1)) for point in points] == [(0, 70.4), (1, 90.8)]
     assert panel.paper == [(1.0, 77.9)]
-    elsewhere = chart_of(sizes(data="the sample world"))
+    elsewhere = find_chart(sizes(data="the sample world"))
     assert elsewhere is not None
     assert elsewhere.panels[0].paper == []
-    assert chart_of(table_of(sweep_of("table-5", TASKS_SWEEP), "table-5")) is None
+    assert find_chart(table_of(sweep_of("table-5", TASKS_SWEEP), "table-5")) is None
 
 
 def test_the_page_shows_a_sweep_first_and_its_entries_folded() -> None:

@@ -8,9 +8,9 @@ import pytest
 from support.evaluation_builder import BASE, SCRATCH, written
 from support.sweep_builder import source, steps_sweep, sweep_of
 
+from flows.report.result_charts import spread
 from flows.report.results import show_results
 from model.tables.document import Tables
-from model.tables.figures import spread
 
 GOOD, POOR = [0.99, 1.0, 1.0], [0.42, 0.44, 0.43]
 GENERATED = {"data": "generated sample"}

@@ -40,8 +40,8 @@ def test_pretraining_on_all_tasks_is_summarized_first() -> None:
         "(95 % interval 54 to 59, 3 restarts, 1,000 dev rows each)"
     )
     assert [verdict.task for verdict in found] == ["", "cola", "sst-2"]
-    assert found[0].difference == pytest.approx(0.5667, abs=1e-4)
-    assert (found[0].restarts, found[0].rows) == (3, 1_000)
+    assert found[0].test.difference == pytest.approx(0.5667, abs=1e-4)
+    assert (found[0].test.runs, found[0].test.rows) == ((3, 3), 1_000)
 
 
 def test_pretraining_on_some_tasks_is_counted() -> None:
@@ -104,7 +104,7 @@ def test_pretraining_on_one_task(
     (found,) = verdicts(*twins(task, pretrained, scratch))
     assert found.sentence == sentence
     assert (found.kind, found.outcome, found.task) == ("pretraining", outcome, task)
-    assert (found.first, found.second) == (task, f"{task}-scratch")
+    assert (found.test.first, found.test.second) == (task, f"{task}-scratch")
 
 
 def test_p_is_corrected_for_all_comparisons_of_the_table() -> None:
@@ -131,7 +131,10 @@ def test_best_entry_is_compared_with_each_other() -> None:
         for layers, (name, mean) in enumerate({"a": 0.2, "b": 0.24, "c": 0.9}.items(), start=1)
     ]
     found = verdicts(*given)
-    assert [(verdict.first, verdict.second) for verdict in found] == [("c", "b"), ("c", "a")]
+    assert [(verdict.test.first, verdict.test.second) for verdict in found] == [
+        ("c", "b"),
+        ("c", "a"),
+    ]
     assert found[0].sentence == (
         "c is better than b: +66 points on CoLA "
         "(95 % interval 62 to 71, 3 restarts, 1,000 dev rows)"
@@ -190,7 +193,7 @@ def test_variants_of_table_5_are_named_by_their_change() -> None:
         "No difference visible on average over 2 tasks between left-to-right and no-nsp: "
         "0.0 points (p 1, 95 % interval -5.6 to 5.2, 3 restarts, 1,000 dev rows)",
     ]
-    assert [(one.first, one.outcome) for one in found] == [
+    assert [(one.test.first, one.outcome) for one in found] == [
         ("no-nsp", "worse"),
         ("left-to-right", "within noise"),
     ]

@@ -14,8 +14,8 @@ from support import complexity
 from support.task_rows import read, write
 
 import model.tasks.files
-from model.tasks.files import base_name, file_lines
-from schemas.errors import InputError
+from model.tasks.files import base_name, file_lines, open_data, read_json
+from schemas.errors import InputError, TaskDataError
 
 QUESTION = {
     "id": "1",
@@ -87,6 +87,35 @@ def test_name_of_task_file_holds_no_secret_of_its_address(address: str) -> None:
 )
 def test_lines_end_at_line_feeds_alone(tmp_path: Path, content: bytes, lines: list[bytes]) -> None:
     assert list(file_lines(write(tmp_path / "a", content))) == lines
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"), [(b"", "empty"), (b" \n\n", "empty"), (b"PAR1PAR1", "Parquet")]
+)
+def test_json_is_expected(tmp_path: Path, content: bytes, expected: str) -> None:
+    with pytest.raises(TaskDataError, match=f"expected JSON, got .*{expected}"):
+        read_json(write(tmp_path / "a", content), error=TaskDataError)
+
+
+@pytest.mark.parametrize(
+    ("content", "file_format", "first"),
+    [
+        ("\n \n\tO\nb\tO\n", "text", b"\tO"),
+        ('\ufeff\r\n{"a": 1}\r\n', "json-lines", b'{"a": 1}'),
+        ('{"a": {"b": 1}}', "json", b'{"a": {"b": 1}}'),
+        ("{\n}", "json", b"{"),
+        ('[{"a": 1}]', "json", b'[{"a": 1}]'),
+        ('{"a": 1}\t0\n', "text", b'{"a": 1}\t0'),
+        ("[1] see\n", "text", b"[1] see"),
+    ],
+)
+def test_first_line_decides_the_format(
+    tmp_path: Path, content: str, file_format: str, first: bytes
+) -> None:
+    with open_data(write(tmp_path / "a.xyz", content)) as data:
+        assert (data.format, data.first_line) == (file_format, first)
+        text = content.removeprefix("\ufeff").replace("\r", "")
+        assert [*data.lines()] == text.encode().removesuffix(b"\n").split(b"\n")
 
 
 @pytest.mark.parametrize("unit", ["x", '{"a":', '"\n', "\t"])

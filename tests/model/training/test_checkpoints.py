@@ -5,10 +5,8 @@ from __future__ import annotations
 import builtins
 import contextlib
 import errno
-import hashlib
 import inspect
 import io
-import json
 import logging
 import os
 import shutil
@@ -26,9 +24,8 @@ import torch
 from safetensors.torch import load_file
 from support.paths import ROOT
 
-from model.training import checkpoint_files
-from model.training.checkpoint_files import RECORD_FILE, CheckpointFiles
-from model.training.checkpoints import Checkpoints
+from model.training import checkpoints as checkpoints_module
+from model.training.checkpoints import RECORD_FILE, CheckpointRecord, Checkpoints
 from schemas.errors import CheckpointError
 
 
@@ -265,20 +262,6 @@ def test_checkpoints_are_read_after_their_store_is_moved(tmp_path: Path) -> None
     assert _steps(Checkpoints(str(tmp_path / "new" / folder), keep_last=1)) == [1]
 
 
-def test_checkpoint_of_version_with_more_fields_is_not_damaged(tmp_path: Path) -> None:
-    checkpoints = Checkpoints(str(tmp_path), keep_last=2)
-    record = _save(checkpoints, 1) / RECORD_FILE
-    content = json.loads(record.read_bytes())["checkpoint"] | {"score": None, "epoch": 3}
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
-    digest = hashlib.sha256(text.encode()).hexdigest()
-    record.write_text(json.dumps({"checkpoint": content, "sha256": digest}))
-    latest = checkpoints.latest()
-    assert latest is not None
-    _assert_equal(latest.tensors, 1)
-    _save(checkpoints, 2)
-    assert _steps(checkpoints) == [1, 2]
-
-
 def test_next_save_deletes_unfinished_checkpoint(tmp_path: Path) -> None:
     checkpoints = Checkpoints(str(tmp_path), keep_last=2)
     _save(checkpoints, 1)
@@ -412,7 +395,7 @@ def test_failed_write_loses_nothing(
 
     with monkeypatch.context() as patch:
         if failing == "tensors":
-            patch.setattr(checkpoint_files, "save_tensors", fail)
+            patch.setattr(checkpoints_module, "save_tensors", fail)
         elif failing == "sync":
             patch.setattr(os, "fsync", fail)
         else:
@@ -430,7 +413,7 @@ def test_interrupted_save_leaves_no_files(tmp_path: Path, monkeypatch: pytest.Mo
     def interrupt(*_: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(CheckpointFiles, "publish", interrupt)
+    monkeypatch.setattr(CheckpointRecord, "to_bytes", interrupt)
     with pytest.raises(KeyboardInterrupt):
         _save(Checkpoints(str(tmp_path), keep_last=1), 1)
     assert list(tmp_path.glob("step-*")) == []

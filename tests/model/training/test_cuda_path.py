@@ -18,8 +18,9 @@ from model.data import batches as data_batches
 from model.data import shard_files
 from model.encoder import attention_layout
 from model.encoder.dropout import seed_dropout
-from model.launch.distributed import ProcessGroup
-from model.monitoring.throughput import ThroughputMeter, Work
+from model.finetuning import window_lstm
+from model.training.distributed import ProcessGroup
+from model.training.throughput import ThroughputMeter, Work
 from pipelines.io.stage_inputs import InputFile
 from schemas.errors import ArtifactCorruptError, InstanceDataError
 
@@ -98,6 +99,35 @@ def test_logged_steps_need_no_collective(monkeypatch: pytest.MonkeyPatch) -> Non
     meter = ThroughputMeter(ProcessGroup(0, 2, torch.device("cpu")), peak=None)
     meter.add(Work(300, padded_tokens=400, flops=10), waited=0.5)
     assert meter.record(1, seconds=2.0)[2:4] == (150.0, 200.0)
+
+
+@pytest.mark.parametrize("lengths", [[4, 1, 7, 7, 2], [1], []])
+def test_packed_windows_have_the_outputs_of_padded_rows(lengths: list[int]) -> None:
+    counts = np.array(lengths, np.int64)
+    layer = window_lstm.WindowLSTM(6, units=5)
+    layer.draw("lstm", seed=1)
+    draws = torch.Generator().manual_seed(2)
+    x = torch.randn(int(counts.sum()) + 2, 6, generator=draws)
+    results = []
+    for lay_out in (window_lstm.pad_windows, window_lstm.pack_windows):
+        inputs = x.clone().requires_grad_()
+        windows = lay_out(
+            np.cumsum(counts) - counts, counts, positions=len(x), device=torch.device("cpu")
+        )
+        outputs = layer.over_windows(inputs, windows)[: int(counts.sum())]
+        if lengths:
+            torch.autograd.backward(outputs.square().sum())
+        results.append((outputs, inputs.grad if lengths else outputs))
+    for padded, packed in zip(*results, strict=True):
+        torch.testing.assert_close(packed, padded, atol=5e-7, rtol=1e-6)
+
+
+def test_gpu_reads_packed_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    Copies(monkeypatch)
+    counts = np.array([2, 3])
+    windows = window_lstm.lay_out_windows(np.array([0, 2]), counts, positions=5, device=CUDA)
+    assert isinstance(windows, window_lstm.PackedWindows)
+    assert windows.sizes.tolist() == [2, 2, 1]
 
 
 # Shards

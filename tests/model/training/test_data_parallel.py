@@ -13,12 +13,12 @@ import torch.distributed as dist
 from support.training_builder import SmallCorpus
 from torch.nn.parallel import DistributedDataParallel
 
-from model.launch.distributed import ProcessGroup
-from model.launch.stopping import StopRequest
 from model.pretraining.loop import PretrainingModule
 from model.pretraining.setup import open_setup
 from model.training.checkpoints import Checkpoints
+from model.training.distributed import ProcessGroup
 from model.training.loop import Trainer
+from model.training.stopping import StopRequest
 
 
 @pytest.fixture

@@ -30,10 +30,9 @@ from support.training_builder import SmallCorpus, as_phase, published
 
 from flows.recipes.loader import load_recipe
 from model.finetuning.loop import train_trial
-from model.launch.stopping import StopRequest
-from model.monitoring.summaries import summarize_phase
 from model.pretraining.loop import train
 from model.pretraining.results import read_finished
+from model.summaries import summarize_phase
 from model.training.health import (
     PAGE,
     SECTIONS,
@@ -44,6 +43,7 @@ from model.training.health import (
     read_warnings,
     summarize_restarts,
 )
+from model.training.stopping import StopRequest
 from schemas.corpus_configs import DocumentsConfig, InstancesConfig, TextSource, VocabularyConfig
 from schemas.manifest import Manifest, StageInput
 from schemas.recipe import Recipe

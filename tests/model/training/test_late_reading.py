@@ -21,13 +21,13 @@ from support.training_builder import SmallCorpus, curve_lines
 from model.data.batches import StepBatch
 from model.encoder import bert
 from model.finetuning.loop import train_trial
-from model.launch.distributed import ProcessGroup
-from model.launch.stopping import StopRequest
 from model.pretraining import evaluation
 from model.pretraining.loop import PretrainingModule, train
 from model.pretraining.setup import open_setup
 from model.training import loop
 from model.training.checkpoints import Checkpoints
+from model.training.distributed import ProcessGroup
+from model.training.stopping import StopRequest
 from schemas.errors import DivergenceError
 
 

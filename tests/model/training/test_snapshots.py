@@ -20,12 +20,16 @@ from support.training_builder import (
 
 from flows.bert import recipe_steps
 from model import pretrain as stage
+from model.encoder.heads import BertForPretraining
 from model.finetuning.setup import open_trial
-from model.launch.stopping import StopRequest
+from model.pretraining.evaluation import HeldOutEvaluator
 from model.pretraining.job import TrainingJob
 from model.pretraining.loop import PretrainingModule, train
+from model.pretraining.setup import PretrainingSetup
 from model.training.artifact_files import at_snapshot, snapshot_folder, without_snapshots
 from model.training.checkpoints import Checkpoints
+from model.training.distributed import ProcessGroup
+from model.training.stopping import StopRequest
 from schemas.errors import CheckpointError, ConfigError
 from schemas.manifest import StageOutput
 from schemas.model_configs import PretrainConfig
@@ -67,10 +71,11 @@ def break_after_step(patch: pytest.MonkeyPatch, step: int) -> None:
     """Let training raise MemoryError after an update, before anything of it is saved."""
     on_step_end = PretrainingModule.on_step_end
 
-    def break_after_step(self: PretrainingModule, *arguments: Any) -> None:
-        on_step_end(self, *arguments)
+    def break_after_step(self: PretrainingModule, *arguments: Any) -> str:
+        reason = on_step_end(self, *arguments)
         if self.steps == step:
             raise MemoryError
+        return reason
 
     patch.setattr(PretrainingModule, "on_step_end", break_after_step)
 
@@ -96,17 +101,18 @@ def test_resumed_run_has_all_snapshots(small_corpus: SmallCorpus, tmp_path: Path
         stage._publish(job, output="unused")
 
 
-def scripted_losses(patch: pytest.MonkeyPatch) -> None:
-    """Let evaluations return the held-out losses of LOSSES."""
+class ScriptedEvaluator:
+    """Evaluator that returns the held-out losses of LOSSES."""
 
-    def evaluate(self: PretrainingModule) -> dict[str, float] | None:
-        if self.setup.state.evaluation.get("step") == self.steps:
-            return None
-        loss = LOSSES[self.steps]
+    def __init__(self, _job: TrainingJob, *, group: ProcessGroup, setup: PretrainingSetup) -> None:
+        del group
+        self._state = setup.state
+
+    def evaluate(self, _model: BertForPretraining, *, is_bf16: bool) -> dict[str, float]:
+        del is_bf16
+        loss = LOSSES[self._state.done.steps]
         metrics = {"loss": loss, "mlm_loss": loss, "perplexity": loss}
         return {**metrics, "mlm_accuracy": 0.0, "unigram_loss": 6.0}
-
-    patch.setattr(PretrainingModule, "evaluate", evaluate)
 
 
 LOSSES = {3: 5.0, 6: 4.0, 9: 4.5, 12: 4.2}
@@ -115,7 +121,7 @@ LOSSES = {3: 5.0, 6: 4.0, 9: 4.5, 12: 4.2}
 def test_last_model_is_published_when_an_earlier_one_has_lower_held_out_loss(
     small_corpus: SmallCorpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scripted_losses(monkeypatch)
+    monkeypatch.setattr(HeldOutEvaluator, "open", ScriptedEvaluator)
     job = small_corpus.job(tmp_path, evaluation={"eval_steps": 3}, checkpoints={})
     output = published(job)
     saved = Checkpoints(f"{job.work}/checkpoints", keep_last=2).list()

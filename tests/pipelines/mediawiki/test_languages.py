@@ -14,7 +14,7 @@ from flows.report.corpus import DroppedText, dropped_text, unknown_templates
 from pipelines.counters import DROPPED_TEMPLATE
 from pipelines.counters import Counters as Counts
 from pipelines.documents.job import build_documents
-from pipelines.mediawiki.languages import COMMON, FOLDER, PLURALS, codes, language_file, read_file
+from pipelines.mediawiki.languages import COMMON, FOLDER, codes, language_file, read_file
 from pipelines.mediawiki.templates import (
     DROP,
     compile_rule,
@@ -49,9 +49,8 @@ def test_a_file_keeps_the_contract(code: str) -> None:
         assert {"to", "and", "or", "by"} <= set(joined.words)
     for form in joined.dates.model_dump().values():
         assert form.format(day="1", month="2", year="3")
-    forms = PLURALS[joined.plural][0]
-    for unit, words in joined.units.items():
-        assert len(words.split(" / ")) == forms, f"{unit}: {words}"
+    codes_with_size = {unit for units in joined.sizes.values() for unit in units}
+    assert {*joined.counterparts, *joined.counterparts.values()} <= codes_with_size
     assert [title for title in joined.closing_sections if title != title.lower().strip()] == []
 
 
@@ -128,46 +127,54 @@ TEXT_OF_TEMPLATES = [
     ("fr", "Au {{XIXe siècle}}, le {{1er}} roi", "Au XIXe siècle, le 1er roi"),
     ("fr", "long de {{unité|12|km}}, {{unité|30|m|s|-1}}", "long de 12 km, 30 m s⁻¹"),
     ("fr", "{{Modèle:Unité|1234567.5|habitants}} là", "1 234 567,5 habitants là"),
-    ("fr", "à {{convert|1.5|km|mi}}, {{convert|2|to|3|mi|km}}", "à 1,5 kilomètre, 2 à 3 milles"),
+    ("fr", "à {{convert|1.5|km|mi}}, {{convert|2|to|3|mi|km}}",
+     "à 1,5 km (0,93 mi), 2 à 3 mi (3,2 à 4,8 km)"),
     ("de", "Am {{Datum|3|10|1990}} fuhr er {{convert|1234.5|km|mi}}.",
-     "Am 3. Oktober 1990 fuhr er 1234,5 Kilometer."),
+     "Am 3. Oktober 1990 fuhr er 1234,5 km (767,1 mi)."),
     ("it", "Nel {{secolo|19}} a {{M|1|k|m}} da {{russo|Я}}", "Nel XIX secolo a 1 km da Я"),
     ("es", "Nació el {{fecha|1|5|1990}} a {{unidad|12|km}}", "Nació el 1 de mayo de 1990 a 12 km"),
-    ("ja", "{{生年月日と年齢|1926|6|1}}に{{convert|12|km}}の", "1926年6月1日に12キロメートルの"),
+    ("ja", "{{生年月日と年齢|1926|6|1}}に{{convert|12|km}}の",
+     "1926年6月1日に12キロメートル (7.5マイル)の"),
     ("ja", "{{死亡年月日と没年齢|1926|6|1|1962|8|5}}に", "1962年8月5日（36歳没）に"),
-    ("en", "{{convert|1|-|3|-|5|ft}} by {{RailGauge|1435mm}}", "1–3–5 feet by 1,435 mm"),
+    ("en", "{{convert|1|-|3|-|5|ft}} by {{RailGauge|1435mm}}",
+     "1–3–5 ft (0.30–0.91–1.5 m) by 1,435 mm"),
     ("en", "10{{nbs}}km for {{CAD|5000}} is {{angbr|a}}", "10 km for C$5,000 is ⟨a⟩"),
     ("en", "1.2 {{solar luminosity}}, {{US patent|123456}}", "1.2 L☉, U.S. patent 123,456"),
-    ("ar", "طوله {{convert|5|km|mi}} وعرضه {{تحويل|12|m}}.", "طوله 5 كيلومترات وعرضه 12 متر."),
+    ("ar", "طوله {{convert|5|km|mi}} وعرضه {{تحويل|12|m}}.",
+     "طوله 5 كم (3.1 ميل) وعرضه 12 م (39 قدم)."),
     ("ar", "{{تاريخ الميلاد والعمر|1990|5|1}} هو", "1 مايو 1990 هو"),
     ("ar", "قال {{اقتباس مضمن|نعم}} {{صلى}} ثم", "قال «نعم» ﷺ ثم"),
-    ("fa", "در {{تاریخ تولد|1990|5|1}} و {{convert|3|km}} بود", "در 1 مه 1990 و 3 کیلومتر بود"),
+    ("fa", "در {{تاریخ تولد|1990|5|1}} و {{convert|3|km}} بود",
+     "در 1 مه 1990 و 3 کیلومتر (1٫9 مایل) بود"),
     ("ca", "El {{data|11|10|1866}} al {{segle|19}}.", "El 11 d'octubre de 1866 al segle XIX."),
     ("pt", "Nasceu em {{dni|1|5|1990}} a {{converter|5|km|mi}}.",
-     "Nasceu em 1 de maio de 1990 a 5 quilômetros."),
+     "Nasceu em 1 de maio de 1990 a 5 km (3,1 mi)."),
     ("pt", "são {{unidade|12|km}} e {{fmtn|1234567}} no {{século|XIX}}",
      "são 12 km e 1 234 567 no século XIX"),
     ("ro", "Născut la {{data nașterii|1990|5|1}}, {{convert|25|km}}, {{convert|3|km}}",
-     "Născut la 1 mai 1990, 25 de kilometri, 3 kilometri"),
+     "Născut la 1 mai 1990, 25 km (16 mi), 3 km (1,9 mi)"),
     ("ru", "Родился {{дата|1|5|1990}}, {{convert|5|km|mi}}, {{convert|21|km}}, {{s|1,5 м}}",
-     "Родился 1 мая 1990 года, 5 километров, 21 километр, 1,5 м"),
+     "Родился 1 мая 1990 года, 5 км (3,1 миль), 21 км (13 миль), 1,5 м"),
     ("ru", "роман {{нп3|Имя|Слово|en|Name}} и {{lang-en|word}}", "роман Слово и word"),
     ("uk", "Народився {{дата|1|5|1990}}, {{convert|2|km}}",
-     "Народився 1 травня 1990 року, 2 кілометри"),
-    ("pl", "Urodzony {{data|1|5|1990}}, {{convert|5|km|mi}}", "Urodzony 1 maja 1990, 5 kilometrów"),
+     "Народився 1 травня 1990 року, 2 км (1,2 миль)"),
+    ("pl", "Urodzony {{data|1|5|1990}}, {{convert|5|km|mi}}",
+     "Urodzony 1 maja 1990, 5 km (3,1 mi)"),
     ("nl", "Geboren op {{datum|1|5|1990}}, {{convert|5|km|mi}} in de {{eeuw|19}}",
-     "Geboren op 1 mei 1990, 5 kilometer in de 19e eeuw"),
+     "Geboren op 1 mei 1990, 5 km (3,1 mi) in de 19e eeuw"),
     ("sv", "Född {{datum|1990|5|1}}, {{enhet|12345|km}}", "Född 1 maj 1990, 12 345 km"),
     ("ko", "{{출생일|1990|5|1}}에 {{llang|en|word}} {{임시링크|이름|en|Name}}",
      "1990년 5월 1일에 word 이름"),
-    ("zh", "{{出生日期|1990|5|1}}，{{convert|5|km}}，{{le|名|N}}", "1990年5月1日，5公里，名"),
-    ("vi", "Sinh {{ngày sinh|1990|5|1}}, {{convert|5|km}}", "Sinh 1 tháng 5 năm 1990, 5 kilômét"),
-    ("af", "Gebore op {{datum|1|5|1990}}, {{convert|5|km}}", "Gebore op 1 Mei 1990, 5 kilometer"),
-    ("et", "Sündis {{kuupäev|1|5|1990}}, {{convert|5|km}}", "Sündis 1. mai 1990, 5 kilomeetrit"),
+    ("zh", "{{出生日期|1990|5|1}}，{{convert|5|km}}，{{le|名|N}}",
+     "1990年5月1日，5公里 (3.1英里)，名"),
+    ("vi", "Sinh {{ngày sinh|1990|5|1}}, {{convert|5|km}}",
+     "Sinh 1 tháng 5 năm 1990, 5 km (3,1 mi)"),
+    ("af", "Gebore op {{datum|1|5|1990}}, {{convert|5|km}}", "Gebore op 1 Mei 1990, 5 km (3,1 mi)"),
+    ("et", "Sündis {{kuupäev|1|5|1990}}, {{convert|5|km}}", "Sündis 1. mai 1990, 5 km (3,1 mi)"),
     ("ceb", "Sa {{birth date|1990|5|1}} {{nowrap|a b}}", "Sa Mayo 1, 1990 a b"),
-    ("war", "Han {{birth date|1990|5|1}}, {{convert|5|km}}", "Han Mayo 1, 1990, 5 ka kilometro"),
+    ("war", "Han {{birth date|1990|5|1}}, {{convert|5|km}}", "Han Mayo 1, 1990, 5 km (3.1 mi)"),
     ("arz", "{{تاريخ الميلاد|1990|5|1}} في", "1 مايو 1990 في"),
-    ("simple", "{{convert|5|km|mi}} on {{birth date|1990|5|1}}", "5 kilometres on May 1, 1990"),
+    ("simple", "{{convert|5|km|mi}} on {{birth date|1990|5|1}}", "5 km (3.1 mi) on May 1, 1990"),
     ("en", "two H2PO{{su|b=4|p=−}} ions, As{{su|b=4|p=3−}}", "two H2PO4⁻ ions, As4³⁻"),
     ("en", "CO{{sub|2}} and x{{sup|3}} and SO{{subsup||4|2−}}", "CO2 and x³ and SO4²⁻"),
     ("en", "The word {{IPA-de|bɛʁˈliːn}} rhymes.", "The word [bɛʁˈliːn] rhymes."),

@@ -20,6 +20,7 @@ from pipelines.runners.job_context import ErrorFiles
 from pipelines.runners.job_server import find_jar, server_command
 from pipelines.runners.portable import worker_program
 from pipelines.runners.registry import RUNNERS, get_runner
+from pipelines.shard_job.job_files import JobFiles
 from pipelines.stages import STAGES
 from schemas.errors import ConfigError, RunnerError
 from schemas.execution_configs import ExecutionConfig, FlinkConfig, JobServerConfig, SparkConfig
@@ -311,31 +312,14 @@ def test_error_of_item_that_fails_again_is_raised() -> None:
         raise RunnerError("an item failed")
 
 
-def test_dofn_refuses_other_code_before_its_work_is_unpickled(
+def test_dofn_refuses_other_code_before_its_work_is_loaded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from apache_beam.internal import pickler
 
     from pipelines.shard_job.pipeline import _ProcessItems
 
-    packed = pickler.dumps(
-        _ProcessItems(
-            _Unpacks(),
-            item_type=_Unpacks,
-            errors=ErrorFiles("memory://errors"),
-            spill="",
-            progress="memory://progress",
-            workers=1,
-        )
-    )
+    packed = pickler.dumps(_ProcessItems("job", JobFiles("memory://job"), spill="", workers=1))
     monkeypatch.setattr(code, "code_digest", lambda: "another")
     with pytest.raises(RunnerError, match="differs from submitted code"):
         pickler.loads(packed)
-
-
-class _Unpacks:
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        raise AssertionError("the work was unpacked")
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"some": "state"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import pickle
 import resource
 import tracemalloc
 from collections.abc import Callable, Iterable
@@ -13,7 +14,6 @@ from typing import Any, NamedTuple
 import apache_beam as beam
 import pyarrow as pa
 import pytest
-from pydantic import TypeAdapter
 from support.dump_builder import dump, page
 from support.paths import PYTHONPATH
 
@@ -25,22 +25,17 @@ from pipelines.io.files import FileWriter
 from pipelines.io.shards import ShardWriter
 from pipelines.io.splits import SourceFile, Split
 from pipelines.runners.direct import LocalRunner
-from pipelines.runners.job_context import ErrorFiles
 from pipelines.runners.registry import RUNNERS, get_runner
 from pipelines.shard_job import pipeline as beam_pipeline
 from pipelines.shard_job.item_cache import ItemCache
 from pipelines.shard_job.job import JobResult, run_shard_job
+from pipelines.shard_job.job_files import JobFiles, open_job_files
 from pipelines.shard_job.pipeline import shard_pipeline
-from pipelines.shard_job.work import (
-    ResultList,
-    WorkResult,
-    read_plan,
-    written_plan,
-)
+from pipelines.shard_job.work import WorkResult
 from schemas.corpus_configs import (
     AnySource,
-    BooksSource,
     DocumentsConfig,
+    TextSource,
     WikipediaSource,
 )
 from schemas.errors import ConfigError, CorruptInputError, RunnerError
@@ -104,16 +99,18 @@ def _texts(results: Iterable[WorkResult]) -> list[str]:
 
 
 def test_results_are_in_order_and_their_files_are_deleted(tmp_path: Path) -> None:
+    files = JobFiles(f"{tmp_path}/job")
     results = [_result(number, names=number) for number in range(30)]
     for number, first in enumerate((20, 0, 10)):
         lines = _texts(results[first : first + 10])
-        (tmp_path / f".results-1-{number}").write_text("\n".join(lines[::-1]))
-    read = ResultList(f"{tmp_path}/.results-1")
+        files.write_results("items", number, lines[::-1])
+    read = files.read_results("items")
     assert read.numbers == list(range(30))
     for _ in range(2):
         assert _texts(read) == _texts(results)
     assert read.files == tuple(result.files[0] for result in results)
     assert read.reused == set(range(0, 30, 3))
+    files.delete()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -129,12 +126,12 @@ def test_job_returns_the_results_of_its_items(
 
 def test_launching_process_holds_results_as_texts(tmp_path: Path) -> None:
     """Ten kilobytes each, as a split of a large Wikipedia has."""
-    path, number = tmp_path / ".results-1-0", 400
-    path.write_text("\n".join(_result(index, names=200).to_json() for index in range(number)))
-    size = path.stat().st_size
+    files, number = JobFiles(f"{tmp_path}/job"), 400
+    files.write_results("items", 0, (_result(n, names=200).to_json() for n in range(number)))
+    size = (tmp_path / "job-items-0").stat().st_size
     tracemalloc.start()
     try:
-        results = ResultList(f"{tmp_path}/.results-1")
+        results = files.read_results("items")
         total = sum(len(result.statistics) for result in results)
         held, _ = tracemalloc.get_traced_memory()
     finally:
@@ -186,7 +183,7 @@ def test_error_of_worker_keeps_type_attributes_and_notes(
     assert "Traceback" not in capsys.readouterr().err
 
 
-_FOREIGN = type("ConfigError", (Exception,), {})
+_FOREIGN = type("ConfigError", (Exception,), {"__module__": __name__, "__qualname__": "_FOREIGN"})
 
 
 @pytest.mark.parametrize(
@@ -243,22 +240,6 @@ def test_dump_in_another_language_than_the_recipe_says_is_noted(tmp_path: Path) 
 # Plans
 
 
-def _graph_size(work: Any) -> int:
-    """Return the size of a job's graph as an engine gets it, in bytes."""
-    urls = {name: f"memory://bucket/{name}" for name in ("work", "groups", "progress")}
-    pipeline = beam.Pipeline("FnApiRunner")
-    shard_pipeline(
-        "job",
-        "memory://bucket/plan",
-        item_type=DocumentItem,
-        work=work,
-        errors=ErrorFiles("s3://b/e"),
-        grouping=None,
-        urls=urls,
-    )(pipeline)
-    return len(pipeline.to_runner_api().SerializeToString())
-
-
 def _split(number: int) -> Split:
     """Return a split of a dozen loose files."""
     file = SourceFile("s3://bucket/books/a", "a ... b (12 files)", 1 << 20, "0" * 64)
@@ -266,15 +247,17 @@ def _split(number: int) -> Split:
     return Split("books", file, number, number + 1, detail)
 
 
-def test_plan_of_many_items_is_a_file_and_not_in_the_graph(tmp_path: Path) -> None:
-    source = BooksSource(name="books", paths=("s3://bucket/books",))
-    work = BuildDocumentShard(DocumentsConfig(sources=(source,)), "s3://bucket/out")
-    assert _graph_size(work) < 200_000
+def test_plan_and_work_of_any_size_are_files_and_not_in_the_graph(tmp_path: Path) -> None:
     items = [DocumentItem(number, _split(number), 1 << 20) for number in range(1_000)]
-    with written_plan([[item] for item in items], folder=str(tmp_path)) as url:
-        adapter = TypeAdapter(list[DocumentItem])
-        read = [adapter.validate_json(element) for element in read_plan(url)]
-    assert read == [[item] for item in items]
+    source = TextSource(name="own", paths=tuple(f"{number}.txt" for number in range(50_000)))
+    work = BuildDocumentShard(DocumentsConfig(sources=(source,)), "s3://bucket/out")
+    with open_job_files(str(tmp_path), is_local=False) as files:
+        files.write_plan(work, [[item] for item in items])
+        pipeline = beam.Pipeline("FnApiRunner")
+        shard_pipeline("job", files, grouping=None)(pipeline)
+        assert len(pipeline.to_runner_api().SerializeToString()) < 200_000
+        assert [pickle.loads(element) for element in files.read_plan()] == [[i] for i in items]
+        assert files.load_work() == work
     assert list(tmp_path.iterdir()) == []
 
 
@@ -293,7 +276,7 @@ class _Listing(_Work):
 
     def process(self, item: _Item) -> WorkResult:
         super().process(item)
-        names = sorted(path.name.partition("-")[0] for path in Path(self._output).iterdir())
+        names = sorted({path.name.partition("-")[0] for path in Path(self._output).iterdir()})
         return WorkResult(item.number, statistics=names)
 
 
@@ -306,16 +289,16 @@ def test_each_item_is_processed_once_and_the_plan_is_hidden_and_deleted(
     with pytest.raises(ConfigError) if error else contextlib.nullcontext():
         job = _run(work, tmp_path, items=50, runner="elsewhere")
         assert [report.index for report in job.reports] == list(range(50))
-        assert [report.statistics for report in job.reports] == [[".plan"]] * 50
+        assert [report.statistics for report in job.reports] == [[".job"]] * 50
     assert list(tmp_path.iterdir()) == []
 
 
-def test_plan_of_interrupted_launcher_is_deleted(tmp_path: Path) -> None:
-    with (
-        pytest.raises(KeyboardInterrupt),
-        written_plan([[_Item(0)]], folder=str(tmp_path)),
-    ):
-        raise KeyboardInterrupt
+def test_files_of_interrupted_job_are_deleted(tmp_path: Path) -> None:
+    opened = open_job_files(str(tmp_path), is_local=False)
+    files = opened.__enter__()
+    files.write_plan(_Work(), [[_Item(0)]])
+    assert list(tmp_path.iterdir())
+    assert not opened.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)  # not suppressed
     assert list(tmp_path.iterdir()) == []
 
 

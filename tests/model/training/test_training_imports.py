@@ -14,6 +14,7 @@ from support.training_builder import SmallCorpus, train_losses
 PROGRAM = r"""
 import re, sys
 from importlib import metadata
+from importlib.util import spec_from_loader
 
 NEEDED = ["torch", "numpy", "pyarrow", "safetensors", "fsspec", "tqdm", "pydantic"]
 
@@ -39,17 +40,24 @@ class Refusal:
         } - sys.stdlib_module_names
 
     def find_spec(self, name, path=None, target=None):
+        # Others may look for a package, as torch does, but not import it.
         if name.partition(".")[0] in self.names:
-            raise ModuleNotFoundError(f"refused: {name}", name=name)
+            return spec_from_loader(name, self)
+
+    def create_module(self, spec):
+        raise ModuleNotFoundError(f"refused: {spec.name}", name=spec.name)
+
+    def exec_module(self, module):
+        pass
 
 refusal = Refusal()
 assert {"tokenizers", "tensorboard", "matplotlib", "prefect"} <= refusal.names
 sys.meta_path.insert(0, refusal)
 pretraining, trial = sys.argv[1:]
 
-from model.launch.stopping import StopRequest
+from model.training.stopping import StopRequest
 from model.pretraining.process import main
-from model.launch.worker import _call
+from model.training.worker_process import _call
 
 sys.argv = ["process", pretraining]
 assert main([pretraining]) == 0

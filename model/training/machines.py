@@ -18,10 +18,10 @@ from typing import NamedTuple, Protocol
 
 from pydantic import BaseModel
 
-from model.launch.launcher import (
+from model.training.workers import (
     STOP_SECONDS,
     end_process,
-    run_written_job,
+    run_job,
     start_module,
     stoppable,
     write_job,
@@ -111,7 +111,7 @@ def current_machines() -> MachineGroup | None:
 def run_job_on_machines(
     machines: MachineGroup, module: str, job: BaseModel, *, name: str, folder: Path
 ) -> None:
-    """Run a module on a job on all machines; see `launcher.run_job`.
+    """Run a module on a job on all machines; see `workers.run_job`.
 
     If a machine is lost, the job starts again as soon as all machines are ready.
 
@@ -134,7 +134,7 @@ def _run_once(
     """Run a job to its end; return the machines that were lost before."""
     with machines.training(job_file, name=name, stopped=stopped) as training:
         try:
-            run_written_job(
+            run_job(
                 module,
                 job_file,
                 name=name,

@@ -13,12 +13,12 @@ import torch
 from support.training_builder import SmallCorpus
 from torch.distributed.run import config_from_args, parse_args
 
-from model.launch.distributed import choose_precision
-from model.launch.launcher import child_environment
-from model.launch.machines import Rendezvous
-from model.launch.stopping import StopRequest
 from model.pretraining import loop
 from model.pretraining.process import train_on_all_gpus
+from model.training.distributed import choose_precision
+from model.training.machines import Rendezvous
+from model.training.stopping import StopRequest
+from model.training.workers import child_environment
 from schemas.base_configs import Precision
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)

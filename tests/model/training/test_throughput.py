@@ -12,9 +12,9 @@ from support.batch_builder import VOCAB, peer_inputs, random_batch, random_model
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import BertConfig, BertForPreTraining
 
-from model.launch.distributed import ProcessGroup
-from model.monitoring import throughput
-from model.monitoring.throughput import (
+from model.training import throughput
+from model.training.distributed import ProcessGroup
+from model.training.throughput import (
     Peak,
     ThroughputMeter,
     Work,

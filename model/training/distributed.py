@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple, TypeVar
 import torch
 import torch.distributed as dist
 
-from model.launch.launcher import WORKER_VARIABLE
+from model.training.workers import WORKER_VARIABLE
 from schemas.base_configs import Precision
 from schemas.errors import ConfigError
 from schemas.model_configs import PretrainConfig

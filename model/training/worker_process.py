@@ -1,8 +1,8 @@
-"""Worker process of `model.launch.launcher`.
+"""Worker process of `model.training.workers`.
 
-`python -m model.launch.worker FD SECONDS` executes calls that it receives from a connection. It
-ends with the launcher, after an error, or when it is idle for some seconds. `run_job_file` is the
-program of a rank of a job.
+`python -m model.training.worker_process FD SECONDS` executes calls that it receives from a
+connection. It ends with the launcher, after an error, or when it is idle for some seconds.
+`run_job_file` is the program of a rank of a job.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from model.launch.launcher import FAILURE_FILE, LAUNCHER_VARIABLE
-from model.launch.stopping import StopRequest
+from model.training.stopping import StopRequest
+from model.training.workers import FAILURE_FILE, LAUNCHER_VARIABLE
 from schemas.error_serialization import serialize_error
 from schemas.errors import BertloomError
 from schemas.redaction import RedactingFormatter
 
-_LOGGER = logging.getLogger("model.launch.worker")  # __name__ is __main__ in a worker
+_LOGGER = logging.getLogger("model.training.worker_process")  # __name__ is __main__ in a worker
 _PACKAGE = "model."
 
 

@@ -2,11 +2,11 @@
 
 * A worker executes calls of a function of `model` with a pydantic model as its argument. It is
   reused, because loading torch takes as long as a short trial. Concurrent calls have a worker each.
-* A job with one or several ranks, on one machine or several (`model.launch.machines`), reads its
+* A job with one or several ranks, on one machine or several (`model.training.machines`), reads its
   argument from a file. It writes an error to another file.
 
-`model.launch.worker` is the other side of both. Signals and torch's settings stay in the worker
-process, and a crash does not end the run. A worker ends with its launcher.
+`model.training.worker_process` is the other side of both. Signals and torch's settings stay in the
+worker process, and a crash does not end the run. A worker ends with its launcher.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from pydantic import BaseModel
 
 from pipelines.io.file_systems import file_system, protocols_of
 from pipelines.io.user_cache import cache_folder
-from pipelines.terminal import BARS_VARIABLE, copy_lines
+from pipelines.terminal import copy_lines
 from schemas.error_serialization import deserialize_error
 from schemas.errors import ConfigError, RunnerError, TrainingError
 
@@ -53,6 +53,7 @@ STOP_SECONDS = 300.0
 
 _END_SECONDS = 10.0
 _POLL_SECONDS = 0.2
+_LOOK_SECONDS = 1.0  # each look at other machines reads their files
 _REUSE_FRACTION = 0.8
 """Share of `IDLE_SECONDS` in which a worker is reused: no call meets one that is just ending."""
 
@@ -196,7 +197,7 @@ class Worker:
             self._connection, theirs = multiprocessing.Pipe()
             with theirs:
                 self._process = start_module(
-                    ["model.launch.worker", str(theirs.fileno()), str(IDLE_SECONDS)],
+                    ["model.training.worker_process", str(theirs.fileno()), str(IDLE_SECONDS)],
                     pass_fds=[theirs.fileno()],
                     added={WORKER_VARIABLE: str(self._number)},
                 )
@@ -284,23 +285,6 @@ def call_in_worker(function: str, argument: BaseModel) -> dict[str, Any]:
     return _SHARED.call(function, argument)
 
 
-def run_job(module: str, job: BaseModel, *, name: str, folder: Path) -> None:
-    """Run a module on a job in other processes and wait for their end.
-
-    Args:
-        module: Program that gets the job file; see `model.launch.worker.run_job_file`.
-        job: Job; written to the folder.
-        name: Name of the job in messages.
-        folder: Local folder for the job file and the error file.
-
-    Raises:
-        BertloomError, OSError: Errors of the module.
-        ConfigError: The job refers to data in the memory of this process.
-        RunnerError: Another error, or a process was killed.
-    """
-    run_written_job(module, write_job(job, name=name, folder=folder), name=name)
-
-
 def write_job(job: BaseModel, *, name: str, folder: Path) -> Path:
     """Write a job to its folder and return the path of the file.
 
@@ -316,7 +300,7 @@ def write_job(job: BaseModel, *, name: str, folder: Path) -> Path:
     return job_file
 
 
-def run_written_job(
+def run_job(
     module: str,
     job_file: Path,
     *,
@@ -324,14 +308,19 @@ def run_written_job(
     options: Sequence[str] = (),
     should_stop: Callable[[], bool] | None = None,
 ) -> None:
-    """Run a module on a job that is written, and wait for the end; see `run_job`.
+    """Run a module on a job in other processes and wait for their end.
 
     Args:
-        module: Program that gets the job file and the options.
-        job_file: File of the job.
+        module: Program that gets the job file and the options; see
+            `model.training.worker_process.run_job_file`.
+        job_file: File that `write_job` wrote. An error is written to the same folder.
         name: Name of the job in messages.
         options: Further arguments of the module.
         should_stop: Called about once per second; True requests a stop. None: never.
+
+    Raises:
+        BertloomError, OSError: Errors of the module.
+        RunnerError: Another error, or a process was killed.
     """
     failure = job_file.with_name(FAILURE_FILE)
     failure.unlink(missing_ok=True)
@@ -354,7 +343,7 @@ def _wait_while(process: subprocess.Popen[bytes], should_stop: Callable[[], bool
     """Wait for the end of a process, and terminate it once if `should_stop` returns True."""
     while should_stop is not None:
         try:
-            return process.wait(_POLL_SECONDS)
+            return process.wait(_LOOK_SECONDS)
         except subprocess.TimeoutExpired:
             if should_stop():
                 process.terminate()
@@ -430,12 +419,11 @@ def start_module(
 ) -> subprocess.Popen[bytes]:
     """Run a module. `added` are environment variables, unless the user has set them."""
     lines, stderr = os.pipe() if sys.stderr.isatty() else (None, None)
-    bars = {} if lines is None else {BARS_VARIABLE: "1"}
     # In a new session Ctrl-C reaches only this process, which sends one signal. After a second
     # signal torchrun would exit before its workers have written their errors.
     process = subprocess.Popen(  # noqa: S603 - module of this package, no shell
         [sys.executable, "-m", *module],
-        env={**added, **child_environment(), **bars},
+        env={**added, **child_environment()},
         stdin=subprocess.DEVNULL,
         stderr=stderr,
         pass_fds=pass_fds,

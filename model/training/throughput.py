@@ -18,8 +18,8 @@ import numpy.typing as npt
 import torch
 
 from model.data.batches import PretrainingBatch
-from model.launch.distributed import ProcessGroup
-from model.monitoring.training_log import ThroughputRecord
+from model.training.curves import ThroughputRecord
+from model.training.distributed import ProcessGroup
 from schemas.model_configs import ModelConfig
 
 Precision = Literal["fp32", "bf16"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from model.monitoring.formatting import format_percent
+from model.formatting import format_percent
 from model.task_results import DEV, Cut, read_evaluation
 from model.tasks import find_task
 from model.tasks.reduced_data import split_text

@@ -1,4 +1,4 @@
-"""The log of a phase: files, TensorBoard events, plot and console."""
+"""The log of a phase: files and TensorBoard events."""
 
 from __future__ import annotations
 
@@ -12,21 +12,15 @@ from pathlib import Path
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from model.monitoring.formatting import format_rounded_duration
-from model.monitoring.reporter import TrainingProgress
-from model.monitoring.training_log import (
+from model.formatting import format_rounded_duration
+from model.training.curves import (
     CurveWriter,
     EvaluationRecord,
     StepRecord,
     ThroughputRecord,
     read_curves,
 )
-from model.training.amounts import Amounts
-from model.training.progress import PROGRESS_FILE
-from pipelines.progress import ProgressUpdate
-from pipelines.terminal import BARS_VARIABLE
 from schemas.errors import TrainingError
-from schemas.model_configs import BudgetConfig
 
 
 def step_record(step: int, *, nsp: bool = True) -> StepRecord:
@@ -174,94 +168,6 @@ def test_tensorboard_reads_every_value(tmp_path: Path) -> None:
     assert [value for _, value in found] == pytest.approx(expected, rel=1e-6)
     assert scalars(tmp_path, "held-out/mlm_loss") == [(50, 2.5), (100, 2.5)]
     assert scalars(tmp_path, "speed/tokens_per_second")[0] == (10, 41_234.5)
-
-
-# Console
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    now = [1_000.0]
-    monkeypatch.setattr("model.monitoring.reporter.time.monotonic", lambda: now[0])
-    return now
-
-
-def advance(progress: TrainingProgress, step: int) -> None:
-    progress.update(Amounts(step, 1_000 * step, 0.5 * step))
-
-
-def test_status_is_logged_every_15_s(clock: list[float], caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, logger="model")
-    budget = BudgetConfig(max_steps=1_000)
-    with closing(TrainingProgress("pretrain.phase-1", budget=budget, done=Amounts())) as progress:
-        for step in range(1, 121):
-            clock[0] += 1 / 4
-            if step % 10 == 0:
-                progress.log_step(step_record(step), throughput_record(step))
-            advance(progress, step)
-    assert [record.getMessage() for record in caplog.records] == [
-        "pretrain.phase-1: step 60 of 1,000, loss 6.19, MLM 50.1, NSP 50.0, 41,200 tokens/s, "
-        "12 % MFU, 4 min left",
-        "pretrain.phase-1: step 120 of 1,000, loss 3.71, MLM 72.6, NSP 50.0, 41,200 tokens/s, "
-        "12 % MFU, 4 min left",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("budget", "place"),
-    [
-        (BudgetConfig(max_tokens=1_000_000), "step 120, 120,000 tokens of 1,000,000 tokens"),
-        (BudgetConfig(max_minutes=10), "step 120, 1.0 min of 10.0 min"),
-    ],
-)
-def test_status_shows_unit_of_budget(clock: list[float], budget: BudgetConfig, place: str) -> None:
-    progress = TrainingProgress("p", budget=budget, done=Amounts())
-    for step in (119, 120):
-        advance(progress, step)
-        clock[0] += 0.5
-    assert progress.status().startswith(place + ", ")
-
-
-def test_time_left_follows_the_recent_pace(clock: list[float]) -> None:
-    progress = TrainingProgress("p", budget=BudgetConfig(max_steps=1_000), done=Amounts(steps=800))
-    assert progress.seconds_left() is None
-    clock[0] += 30.0  # the first step, in which code is compiled
-    advance(progress, 801)
-    assert progress.seconds_left() is None
-    for step in range(802, 812):
-        clock[0] += 2.0
-        advance(progress, step)
-    assert progress.seconds_left() == pytest.approx(2.0 * (1_000 - 811))
-    for step in range(812, 1_001):
-        clock[0] += 3.0
-        advance(progress, step)
-        if step == 950:  # only the slower pace of the last two minutes counts
-            assert progress.seconds_left() == pytest.approx(150.0)
-    assert progress.seconds_left() == 0.0
-
-
-def test_training_with_a_bar_sends_its_status_and_logs_only_evaluations(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    clock: list[float],
-) -> None:
-    monkeypatch.setenv(BARS_VARIABLE, "1")
-    caplog.set_level(logging.INFO, logger="model")
-    budget, file = BudgetConfig(max_steps=1_000), tmp_path / PROGRESS_FILE
-    with closing(
-        TrainingProgress("phase", budget=budget, done=Amounts(), progress_file=file)
-    ) as progress:
-        for step in range(101, 141):
-            clock[0] += 1
-            progress.log_step(step_record(step), throughput_record(step))
-            advance(progress, step)
-        progress.log_evaluation(evaluation_record(140), caution="only 3 instances")
-    update = ProgressUpdate(**json.loads(file.read_text()))
-    assert update.details[0].startswith("step 1")
-    assert update.details[-1].endswith("left")
-    [record] = caplog.records
-    assert "only 3 instances" in record.getMessage()
 
 
 @pytest.mark.parametrize(

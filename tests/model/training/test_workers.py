@@ -15,8 +15,8 @@ from pydantic import BaseModel
 from support.paths import ROOT
 from support.waiting import is_running, wait_until
 
-from model.launch import launcher
-from model.launch.launcher import (
+from model.training import workers
+from model.training.workers import (
     Worker,
     WorkerPool,
     library_settings,
@@ -183,7 +183,7 @@ def test_killed_worker_is_reported_and_replaced(process: Worker, tmp_path: Path)
 
 
 def test_idle_worker_ends(process: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launcher, "IDLE_SECONDS", 0.3)
+    monkeypatch.setattr(workers, "IDLE_SECONDS", 0.3)
     pid = process.call(PROBE, Question())["pid"]
     wait_until(lambda: not is_running(pid))
     assert process.call(PROBE, Question())["pid"] != pid
@@ -196,7 +196,7 @@ def test_worker_ends_with_its_launcher(tmp_path: Path) -> None:
         code = (
             "import sys; sys.path.insert(0, 'tests')\n"
             f"from {__name__} import *\n"
-            "from model.launch.launcher import call_in_worker\n"
+            "from model.training.workers import call_in_worker\n"
             "print(call_in_worker(PROBE, Question())['pid'], flush=True)\n"
             f"call_in_worker(PROBE, Question(do={do!r}, text={str(begun)!r}))\n"
         )

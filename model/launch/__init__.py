@@ -1,1 +1,0 @@
-"""Worker processes, stop requests, distributed training and CPU threads."""
