@@ -61,9 +61,8 @@ def cpu_seconds(command: list[str]) -> float:
         output = subprocess.DEVNULL
         subprocess.run(command, check=True, env=env, stdout=output, stderr=output)
     after = psutil.Process().cpu_times()
-    return (
-        after.children_user + after.children_system - before.children_user - before.children_system
-    )
+    user = after.children_user - before.children_user
+    return float(user + after.children_system - before.children_system)
 
 
 def count_articles(folder: Path) -> int:
