@@ -27,6 +27,7 @@ import psutil
 
 from benchmarks.timing import parser_for, take_turns
 from pipelines.documents.job import build_documents
+from pipelines.mediawiki.dumps import CANONICAL_NAMESPACES
 from schemas.corpus_configs import DocumentsConfig, WikipediaSource
 from schemas.execution_configs import ExecutionConfig
 
@@ -42,7 +43,7 @@ def write_dumps(parts: list[Path], folder: Path) -> tuple[dict[str, Path], int]:
         Path of each form, and bytes of XML.
     """
     texts = [bz2.decompress(path.read_bytes()) for path in parts]
-    header = texts[0][: texts[0].index(b"<page>")]
+    header = texts[0][: texts[0].index(b"<page>")] + _siteinfo()
     pages = [page for text in texts for page in _PAGE.findall(text)]
     single, multistream = folder / "wiki.xml.bz2", folder / "wiki-multistream.xml.bz2"
     xml = header + b"".join(pages) + _END
@@ -51,6 +52,19 @@ def write_dumps(parts: list[Path], folder: Path) -> tuple[dict[str, Path], int]:
     groups = [b"".join(pages[start : start + _PAGES_PER_STREAM]) for start in starts]
     multistream.write_bytes(b"".join(map(bz2.compress, (header, *groups, _END))))
     return {"one stream": single, "multistream": multistream}, len(xml)
+
+
+def _siteinfo() -> bytes:
+    """Return the names of the namespaces, which these dumps lack.
+
+    WikiExtractor reads one of them per line, and drops every page without that of templates.
+    """
+    names = (
+        f'<namespace key="{number}">{name}</namespace>\n'
+        for number, name in CANONICAL_NAMESPACES.items()
+    )
+    text = f"<siteinfo>\n<namespaces>\n{''.join(names)}</namespaces>\n</siteinfo>\n"
+    return text.encode()
 
 
 def cpu_seconds(command: list[str]) -> float:

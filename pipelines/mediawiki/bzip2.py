@@ -84,7 +84,7 @@ def _finish_stream(
     """Yield the blocks from the start of a range to the end of the stream.
 
     Returns:
-        Start of the next stream; None if there is none, or if the caller cannot continue.
+        Start of the next stream; None after the last stream or after damage.
     """
     first, last = 8 * part.start + (part.shift or 0), 8 * part.end + part.end_shift
     size = source.seek(0, io.SEEK_END)
