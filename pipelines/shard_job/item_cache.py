@@ -120,7 +120,7 @@ class ItemCache:
             )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ItemCache, (self.folder, self.output)  # a worker has credentials of its own
+        return ItemCache, (self.folder, self.output)  # each worker has other credentials
 
     def location(self, name: str) -> str:
         """Return the path of a file of the output folder, relative to the root of the store."""

@@ -385,7 +385,7 @@ def our_loss(corpus: ArtifactStore, folder: Path) -> float:
     model = load_pretrained(str(folder), objective="mlm+nsp", seed=0).model
     source = stage_input("instances", manifest, store=corpus)
     rows = InstanceDataset.open(source, vocab_size=model.vocab_size, max_seq_length=64)
-    collator = MicroBatchCollator("mlm+nsp", "packed", row_length=64, max_tokens=8 * 64, pad_id=0)
+    collator = MicroBatchCollator("mlm+nsp", max_tokens=8 * 64)
     [batch] = collator(rows.gather(np.arange(8)))
     pairs = int((batch.next_sentence_labels >= 0).sum())
     return float(model(batch, len(batch.masked_ids), pairs).loss.detach())

@@ -184,7 +184,7 @@ def test_corpus_that_does_not_fit_is_refused(counts: pa.Table, size: int, messag
 
 _LEARN = """
 import hashlib
-import tests.pipelines.wordpiece.test_vocab_training as t
+import tests.pipelines.vocabulary.test_training as t
 vocab = t.train_vocabulary(t.small_counts(), t.config(max_training_words=1000, vocab_size=190))
 print(hashlib.sha256(t.vocab_text(vocab).encode()).hexdigest())
 """
