@@ -22,9 +22,6 @@ DROPPED_TEMPLATE = "template-dropped:"
 """Prefix of the counter of a template in a sentence that shows no text, or of a pronunciation in
 brackets."""
 
-STREAM_PART = "bzip2-part:"
-"""Prefix of counters whose name has the part of a stream's CRC in a split, as JSON."""
-
 
 class Count(Protocol):
     """Adds `amount` to the counter `name`. `where` locates one of the counted records."""

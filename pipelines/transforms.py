@@ -23,7 +23,7 @@ from apache_beam.coders import RowCoder
 from apache_beam.coders.typecoders import registry
 from apache_beam.metrics.metric import Metrics
 
-from pipelines.counters import STREAM_PART, Count
+from pipelines.counters import Count
 from pipelines.documents.build_shard import read_texts
 from pipelines.documents.plan import DocumentItem, plan
 from pipelines.documents.records import (
@@ -85,8 +85,7 @@ def _beam_count(namespace: str) -> Count:
 
     def count(name: str, amount: int = 1, /, *, where: str = "") -> None:
         del where
-        if not name.startswith(STREAM_PART):  # only the job combines checksums of streams
-            counter(name).inc(amount)
+        counter(name).inc(amount)
 
     return count
 

@@ -24,14 +24,11 @@ from pipelines.io.lines import read_chunks
 from pipelines.io.raw_files import file_size, open_file
 from pipelines.io.splits import SourceFile
 from pipelines.mediawiki.dumps import (
-    Encoding,
     Header,
     Page,
-    detect_encoding,
     iterate_pages,
     read_header,
     site_of_dump,
-    transcode_to_utf8,
 )
 from pipelines.mediawiki.pages import page_url, revision_url
 from pipelines.sources.archives import Member, is_archive, is_compressed_tar, read_members
@@ -181,7 +178,6 @@ def _check_size(raw: RawInput) -> None:
 class _Dump(NamedTuple):
     header: Header
     compression: Compression
-    encoding: Encoding
 
 
 def _open_dump(raw: RawInput) -> _Dump:
@@ -194,24 +190,18 @@ def _open_dump(raw: RawInput) -> _Dump:
     with open_file(raw.uri, ahead=SMALL_READ_AHEAD) as source:
         compression = compression_of(source.read(_SIGNATURE), name=raw.uri)
         stored = decompressed(source, compression, start=0, end=raw.size_bytes)
-        encoding, stored = detect_encoding(stored, where=raw.uri)
-        header = read_header(
-            transcode_to_utf8(stored, encoding=encoding, end=raw.size_bytes), where=raw.uri
-        )
-    return _Dump(Header() if isinstance(header, Damage) else header, compression, encoding)
+        header = read_header(stored, where=raw.uri)
+    return _Dump(Header() if isinstance(header, Damage) else header, compression)
 
 
 def _read_page(raw: RawInput, document: Mapping[str, Any]) -> RawText:
     dump = _open_dump(raw)
     start, end = document["byte_start"], max(document["byte_end"], document["byte_start"] + 1)
-    if dump.encoding != "utf-8" or dump.compression not in ("plain", "bz2"):
+    if dump.compression not in ("plain", "bz2"):
         start, end = 0, raw.size_bytes
     with open_file(raw.uri) as source:
         stored = decompressed(source, dump.compression, start=start, end=end)
-        stored = transcode_to_utf8(stored, encoding=dump.encoding, end=raw.size_bytes)
-        for page in iterate_pages(
-            stored, end=end, at_start=False, at_end=False, tags=dump.header.tags
-        ):
+        for page in iterate_pages(stored, end=end, at_start=False, at_end=False):
             if isinstance(page, Page) and all(
                 getattr(page, name) == document[name]
                 for name in ("page_id", "revision_id", "title")

@@ -313,7 +313,7 @@ def run_job(
     Args:
         module: Program that gets the job file and the options; see
             `model.training.worker_process.run_job_file`.
-        job_file: File that `write_job` wrote. A file of an error is beside it.
+        job_file: File that `write_job` wrote. An error is written to the same folder.
         name: Name of the job in messages.
         options: Further arguments of the module.
         should_stop: Called about once per second; True requests a stop. None: never.

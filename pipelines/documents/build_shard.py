@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +10,6 @@ import pyarrow as pa
 
 from pipelines.counters import (
     DROPPED_TEMPLATE,
-    STREAM_PART,
     UNKNOWN_TEMPLATE,
     Count,
     Counters,
@@ -114,10 +112,7 @@ class BuildDocumentShard(CacheableShardFn):
         while self._write_shard(batches, report):
             pass
         templates = _take(counters, UNKNOWN_TEMPLATE) | _take(counters, DROPPED_TEMPLATE)
-        parts = [
-            json.loads(name.removeprefix(STREAM_PART)) for name in _take(counters, STREAM_PART)
-        ]
-        stats = SplitStats(locations=counters.locations, templates=templates, stream_parts=parts)
+        stats = SplitStats(locations=counters.locations, templates=templates)
         report.statistics = stats.model_dump(mode="json")
         return report
 

@@ -44,19 +44,14 @@ def document_notes(
 
 def _damage(source: AnySource, stats: JobStats) -> Iterator[str]:
     truncated = stats.of_source("files-truncated", source.name)
-    streams = stats.of_source("streams-dropped-corrupt", source.name)
-    if truncated or streams:
-        yield (
-            f"{truncated} truncated files and {streams} damaged streams; their whole pages were "
-            "kept (on_corrupt: keep-whole-pages)"
-        )
+    if truncated:
+        yield f"{truncated} truncated files; kept their whole pages (on_corrupt: keep-whole-pages)"
 
 
 def _languages(source: AnySource, items: Sequence[DocumentItem]) -> Iterator[str]:
     """Yield a note if dumps declare another language than the recipe."""
-    splits = (item.split for item in items if item.split.source == source.name)
-    details = (json.loads(split.detail) for split in splits if split.detail.startswith("{"))
-    declared = {str(detail.get("said") or "") for detail in details}
+    headers = {item.split.file.header for item in items if item.split.source == source.name}
+    declared = {json.loads(header)["declared_language"] for header in headers - {""}}
     base = source.language.split("-")[0]
     others = sorted(declared - {"", base, source.language})
     if base and others:

@@ -52,8 +52,7 @@ def _weight(split: Split, kind: str) -> int:
 
 def language_of(split: Split, source: SourceConfig) -> str:
     """Return the language of a split: that of the recipe, or of the dump."""
-    detail = json.loads(split.detail) if split.detail.startswith("{") else {}
-    return source.language or str(detail["language"])
+    return source.language or str(json.loads(split.file.header)["language"])
 
 
 def item_identity(item: DocumentItem, kind: str) -> dict[str, Any]:

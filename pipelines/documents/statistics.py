@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -16,15 +15,9 @@ from pipelines.documents.duplicates import SAME_ID, Duplicates, excluded_rows
 from pipelines.documents.plan import DocumentItem
 from pipelines.documents.records import kept_counts
 from pipelines.io.shards import open_shard
-from pipelines.io.splits import SourceFile
-from pipelines.mediawiki.bzip2 import StreamCrcPart, verify_stream_crcs
 from pipelines.shard_job.work import WorkResult
 from schemas.arrow import DUPLICATES
-from schemas.corpus_configs import DocumentsConfig, WikipediaSource
-from schemas.errors import CorruptInputError
 from schemas.manifest import FileEntry
-
-_log = logging.getLogger(__name__)
 
 REPEATED_ID = "documents-dropped-repeated-id"
 
@@ -40,9 +33,6 @@ class SplitStats(BaseModel):
 
     templates: dict[str, int] = {}
     """Counters `template-unknown:NAME` and `template-dropped:NAME`."""
-
-    stream_parts: list[StreamCrcPart] = []
-    """Parts of the checksums of bzip2 streams that several workers read."""
 
 
 @dataclass
@@ -61,9 +51,6 @@ class JobStats:
     templates: dict[str, Counters] = field(default_factory=dict)
     """Counters of `SplitStats.templates`, by source."""
 
-    stream_parts: dict[tuple[str, SourceFile], list[StreamCrcPart]] = field(default_factory=dict)
-    """Parts of the checksums of bzip2 streams, by source and file."""
-
     def add(self, counts: Mapping[str, int], *, source: str, file: str) -> None:
         """Add counts of a file."""
         self.counters.update(counts)
@@ -75,7 +62,6 @@ class JobStats:
         source, stats = item.split.source, SplitStats.model_validate(report.statistics)
         self.add(report.counters, source=source, file=item.split.file.name)
         self.templates.setdefault(source, Counters()).update(stats.templates)
-        self.stream_parts.setdefault((source, item.split.file), []).extend(stats.stream_parts)
         for name, location in stats.locations.items():
             self.locations.setdefault(f"{name}@{source}", location)
 
@@ -96,7 +82,6 @@ class JobStats:
 
 
 def sum_statistics(
-    config: DocumentsConfig,
     items: Sequence[DocumentItem],
     reports: Iterable[WorkResult],
     duplicates: Duplicates,
@@ -106,14 +91,10 @@ def sum_statistics(
     """Return the statistics of a job.
 
     Args:
-        config: Configuration of the stage.
         items: Work items.
         reports: Results in the order of the items.
         duplicates: Table of duplicates. Its documents with repeated ids count as dropped.
         output: URL of the folder of the files.
-
-    Raises:
-        CorruptInputError: The checksum of a bzip2 stream is wrong and `on_corrupt` is "fail".
     """
     stats = JobStats()
     table = f"{output}/{duplicates.file.stored_name}"
@@ -133,25 +114,7 @@ def sum_statistics(
                 f"{repeated.document_id!r} in {file}; {repeated.canonical_document_id!r} is kept"
             )
             stats.locations.setdefault(f"{REPEATED_ID}@{source}", location)
-    _check_streams(config, stats)
     return stats
-
-
-def _check_streams(config: DocumentsConfig, stats: JobStats) -> None:
-    """Count the corrupt streams among those that several workers read."""
-    sources = {source.name: source for source in config.sources}
-    for (name, file), parts in stats.stream_parts.items():
-        source = sources[name]
-        for damage in verify_stream_crcs(parts):
-            if not isinstance(source, WikipediaSource) or source.on_corrupt == "fail":
-                raise CorruptInputError(
-                    f"{file.uri}: {damage.reason}; noticed at byte {damage.offset:,} of "
-                    f"{file.size:,}. Download it again, or set on_corrupt to keep-whole-pages",
-                    file=file.uri,
-                    offset=damage.offset,
-                )
-            _log.warning("%s, byte %d: %s", file.uri, damage.offset, damage.reason)
-            stats.add({"streams-dropped-corrupt": 1}, source=name, file=file.name)
 
 
 def _count_rows(shard: FileEntry, rows: npt.NDArray[np.uint32], *, output: str) -> Counters:

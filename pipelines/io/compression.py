@@ -1,20 +1,18 @@
 """Decompress a file in chunks, and report damage with its position.
 
-Functions do not raise on damage: a `Damage` replaces the missing bytes, and the caller decides
-whether to continue.
-
-bzip2 has a CRC for each block of up to 900 kB: only blocks with a correct CRC are returned. gzip
-and zstd have one checksum at the end. In a truncated file the bytes before the end are correct; in
-a file with wrong bytes none can be trusted (`untrusted`).
+Functions do not raise on damage: a `Damage` ends the chunks. A truncated file gives all bytes
+before its end. bzip2 has a CRC for each block of up to 900 kB: only blocks with a correct CRC are
+returned. gzip and zstd have one checksum at the end.
 """
 
 from __future__ import annotations
 
 import bisect
 import bz2
+import gzip
 import lzma
 import zlib
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import IO, TYPE_CHECKING, Literal, NamedTuple
 
 from pipelines.progress import report_fraction
@@ -24,7 +22,7 @@ if TYPE_CHECKING:
     import py7zr
 
 Compression = Literal["plain", "bz2", "gz", "zst", "7z"]
-DamageKind = Literal["truncated", "stream", "untrusted", "page"]
+DamageKind = Literal["truncated", "damaged", "page"]
 
 _SIGNATURES: tuple[tuple[bytes, Compression], ...] = (
     (b"BZh", "bz2"),
@@ -39,7 +37,7 @@ _READ = 1 << 18
 # within this many bytes of the damage.
 _BZ2_STEP = 1 << 10
 _ZSTD_STEP = 1 << 12  # the size of the output cannot be limited; a block has at most 128 kB
-_GZIP_OUTPUT = _7Z_OUTPUT = 1 << 20
+_OUTPUT = 1 << 20
 _7Z_DAMAGE = (EOFError, ValueError, LookupError, TypeError, AttributeError, AssertionError)
 # A block has at most 46 MB, so only a bomb of many tiny blocks reaches this size.
 _MOST_OUTPUT = 1 << 26
@@ -59,23 +57,23 @@ class Chunk(NamedTuple):
     """Number of stored bytes read for it."""
 
     is_plain: bool = False
-    stream: tuple[int, int] | None = None
-    """Start and end of the bzip2 stream, if `start` and `end` are those of a block."""
+    is_behind: bool = False
+    """True if `data` is after the range of the caller."""
 
 
 class Damage(NamedTuple):
-    """Missing or wrong bytes."""
+    """Missing or wrong bytes. Nothing follows, except after a page."""
 
     kind: DamageKind
-    """`truncated`: the file ends too early. `stream`: a bzip2 block, or the rest of a stream, is
-    lost. `untrusted`: what came before it may be wrong too. `page`: one page is not valid XML."""
+    """`truncated`: the file ends too early. `damaged`: its bytes are wrong. `page`: one page is not
+    valid XML."""
 
     offset: int
     """Number of stored bytes read when it was noticed."""
 
     reason: str
-    start: int = 0
-    """Start of the damaged stream."""
+    is_behind: bool = False
+    """True if it is after the range of the caller."""
 
     cut_page: bool = False
     """True if an incomplete page is lost."""
@@ -118,10 +116,11 @@ def decompressed(
     it; no chunk has bytes of both sides. Only plain and bz2 files can be read from the middle.
 
     Args:
-        source: Stored file; must support seeking if `streams` is given.
+        source: Stored file; must support seeking.
         start: Start of a stream (bz2), or any byte (plain).
-        end: End of the range of the caller.
-        streams: Offsets of bzip2 streams in the range. After a damaged one the next is read.
+        end: End of the range of the caller. In a bzip2 stream: the byte that has the last bit of a
+            block.
+        streams: Known offsets of bzip2 streams, which are the ends of those before them.
     """
     source.seek(start)
     chunks: Iterator[Chunk | Damage]
@@ -147,52 +146,42 @@ def _plain_chunks(source: IO[bytes], *, start: int, end: int) -> Iterator[Chunk]
         data = source.read(wanted)
         if not data:
             return
-        yield Chunk(data, position, position + len(data), position + len(data), True)
-        position += len(data)
+        following = position + len(data)
+        yield Chunk(data, position, following, following, True, position >= end)
+        position = following
 
 
 def _bz2_chunks(
     source: IO[bytes], *, start: int, end: int, streams: Sequence[int]
 ) -> Iterator[Chunk | Damage]:
-    damaged = yield from _bz2_run(source, start=start, end=end, streams=streams)
-    while damaged is not None:
-        following = bisect.bisect_right(streams, damaged)
-        if following == len(streams):
-            return
-        source.seek(streams[following])
-        damaged = yield from _bz2_run(source, start=streams[following], end=end, streams=streams)
-
-
-def _bz2_run(
-    source: IO[bytes], *, start: int, end: int, streams: Sequence[int]
-) -> Generator[Chunk | Damage, None, int | None]:
-    """Yield streams up to the end of the file. Return the start of a damaged stream, or None."""
-    decoder, stream, position, fed = bz2.BZ2Decompressor(), start, start, False
+    decoder, stream, position, has_begun = bz2.BZ2Decompressor(), start, start, False
     while chunk := source.read(_READ):
         at = 0
         while at < len(chunk):
-            step = chunk[at : at + _BZ2_STEP]
-            at, position, fed = at + len(step), position + len(step), True
+            if position == end:  # the caller can stop before more is decompressed
+                yield Chunk(b"", stream, stream, position, is_behind=True)
+            step = chunk[at : at + min(_BZ2_STEP, end - position if position < end else _BZ2_STEP)]
+            at, position, has_begun = at + len(step), position + len(step), True
+            is_behind = position > end
             try:
                 data = whole_blocks(decoder, step)
             except OSError as error:
                 reason = f"the bzip2 stream that starts at byte {stream:,} is damaged ({error})"
-                yield Damage("stream", position, reason, stream)
-                return stream
+                yield Damage("damaged", position, reason, is_behind)
+                return
             if data:
-                yield Chunk(data, stream, _end_of(stream, end=end, streams=streams), position)
+                following = end_of_stream(stream, end=end, streams=streams)
+                yield Chunk(data, stream, following, position, is_behind=is_behind)
             if decoder.eof:
                 at, position = at - len(decoder.unused_data), position - len(decoder.unused_data)
-                decoder, stream, fed = bz2.BZ2Decompressor(), position, False
-                if position >= end:  # the caller can stop before it is decompressed
-                    yield Chunk(b"", position, position, position)
-    if fed:
+                decoder, stream, has_begun = bz2.BZ2Decompressor(), position, False
+    if has_begun:
         reason = f"the bzip2 stream that starts at byte {stream:,} has no end"
-        yield Damage("truncated", position, reason, stream)
-    return None
+        yield Damage("truncated", position, reason, position > end)
 
 
-def _end_of(stream: int, *, end: int, streams: Sequence[int]) -> int:
+def end_of_stream(stream: int, *, end: int, streams: Sequence[int]) -> int:
+    """Return the start of the next known stream, or `end`."""
     following = bisect.bisect_right(streams, stream)
     return streams[following] if following < len(streams) else end
 
@@ -215,31 +204,18 @@ def whole_blocks(decoder: bz2.BZ2Decompressor, step: bytes) -> bytes:
 
 
 def _gzip_chunks(source: IO[bytes], *, end: int) -> Iterator[Chunk | Damage]:
-    decoder, member, position, fed = zlib.decompressobj(31), 0, 0, False
-    rest = b""
-    while rest or (rest := source.read(_READ)):
-        if not fed and not rest.strip(b"\0"):  # padding after the last member
-            position, rest = position + len(rest), b""
-            continue
-        fed, before = True, len(rest)
+    with gzip.GzipFile(fileobj=source) as stream:
         try:
-            data = decoder.decompress(rest, _GZIP_OUTPUT)
-        except zlib.error as error:
-            reason = f"the gzip member that starts at byte {member:,} is damaged ({error})"
-            yield Damage("untrusted", position, reason)
-            return
-        rest = decoder.unused_data if decoder.eof else decoder.unconsumed_tail
-        position += before - len(rest)
-        if data:
-            yield Chunk(data, 0, end, position)
-        if decoder.eof:
-            decoder, member, fed = zlib.decompressobj(31), position, False
-    if fed:
-        reason = f"the gzip member that starts at byte {member:,} has no end"
-        yield Damage("truncated", position, reason)
+            while data := stream.read1(_OUTPUT):
+                yield Chunk(data, 0, end, source.tell())
+        except EOFError:
+            yield Damage("truncated", source.tell(), "the gzip file is cut off")
+        except (gzip.BadGzipFile, zlib.error) as error:
+            yield Damage("damaged", source.tell(), f"the gzip file is damaged ({error})")
 
 
 def _zstd_chunks(source: IO[bytes], *, end: int) -> Iterator[Chunk | Damage]:
+    # `stream_reader` ends a truncated file without an error.
     import zstandard  # lazy: trainings import the readers of tasks, but read no raw files
 
     # Windows of up to 2 GiB are what `zstd --long=31` makes.
@@ -254,7 +230,7 @@ def _zstd_chunks(source: IO[bytes], *, end: int) -> Iterator[Chunk | Damage]:
                 data = decoder.decompress(step)
             except zstandard.ZstdError as error:
                 reason = f"the zstd frame that starts at byte {frame:,} is damaged ({error})"
-                yield Damage("untrusted", position, reason)
+                yield Damage("damaged", position, reason)
                 return
             if data:
                 yield Chunk(data, 0, end, position)
@@ -280,7 +256,7 @@ def _7z_chunks(source: IO[bytes], *, end: int) -> Iterator[Chunk | Damage]:
             yield from _7z_member(archive, source, end=end)
     except (py7zr.exceptions.ArchiveError, lzma.LZMAError, zlib.error, *_7Z_DAMAGE) as error:
         reason = f"the .7z archive is cut off or damaged ({error or type(error).__name__})"
-        yield Damage("untrusted", source.tell(), reason)
+        yield Damage("damaged", source.tell(), reason)
 
 
 def _7z_member(archive: py7zr.SevenZipFile, source: IO[bytes], *, end: int) -> Iterator[Chunk]:
@@ -298,7 +274,7 @@ def _7z_member(archive: py7zr.SevenZipFile, source: IO[bytes], *, end: int) -> I
     left, crc = file.uncompressed, 0
     while left:
         before = source.tell()
-        data = decoder.decompress(source, min(left, _7Z_OUTPUT))
+        data = decoder.decompress(source, min(left, _OUTPUT))
         if not data and source.tell() == before:
             raise EOFError("it ends within the file")
         left -= len(data)

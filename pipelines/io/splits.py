@@ -47,6 +47,9 @@ class SourceFile(NamedTuple):
     """Name of Python's codec of a plain text, found when it was planned. "": unknown, found by the
     worker that reads the whole file. Only plain files in `utf-8` are read in parts."""
 
+    header: str = ""
+    """Header of a dump, as JSON (`pipelines.sources.wikipedia`)."""
+
 
 def group_files(files: Sequence[SourceFile]) -> SourceFile:
     """Return a group as one file. Its digest is that of the names, sizes and digests."""

@@ -1,413 +1,190 @@
-"""Read the blocks of a bzip2 file from any block, so that one long stream can be split.
+"""Split a long bzip2 stream at its blocks, and read it from one of them.
 
 A block begins with a mark of 48 bits at any bit of a byte. These bits also occur within blocks, by
-chance (once in 2**48 positions) or on purpose. Such a false mark is harmless: blocks end where the
-decoder says, and `block_at_or_after` decompresses a block before a range starts there.
+chance (once in 2**48 positions) or on purpose, so `block_at_or_after` decompresses a block before a
+split starts there. A reader does not search for blocks: it gives the decoder the bits from one
+planned block to the next, and the decoder checks the CRC of each block. The CRC of a stream is
+checked where one split has the whole stream.
 
-The CRC of a block is checked before its bytes are returned. The CRC of a stream combines those of
-its blocks: each range reports its part (`StreamCrcPart`), and `verify_stream_crcs` combines them.
-
-After damage the reader resumes at the next mark whose block decompresses. Only the damaged block is
-lost, unless the mark after it is damaged too.
-
-`indexed_bzip2` and `rapidgzip` are not used: they report damage without its position, and cannot
-continue after it.
+`indexed_bzip2` and `rapidgzip` are not used: on one core they are not faster than `bz2`, and they
+report damage without its position.
 
 Format: https://github.com/dsnet/compress/blob/master/doc/bzip2-format.pdf
 """
 
 from __future__ import annotations
 
-import bisect
 import bz2
-import functools
 import hashlib
-from collections.abc import Generator, Iterable, Iterator, Sequence
-from typing import IO, Any, NamedTuple
+import io
+import re
+from collections.abc import Generator, Iterator, Sequence
+from typing import IO, NamedTuple
 
-from pipelines.io.compression import Chunk, Damage, whole_blocks
+from pipelines.io.compression import Chunk, Damage, decompressed, end_of_stream, whole_blocks
 from pipelines.io.file_systems import SMALL_READ_AHEAD
 from pipelines.io.raw_files import open_file, parallel_map
 from pipelines.io.splits import SourceFile
 from pipelines.io.user_cache import cache_value, cached_value
+from pipelines.progress import report_fraction
 
 _BLOCK, _END = 0x314159265359, 0x177245385090
-_MARK_BITS, _CRC_BITS = 48, 32
-_HEADER_BITS = 32  # "BZh" and the block size
+_MARK = (1 << 48) - 1
+_MARK_BYTES = 7  # bytes that a mark touches
+_END_BITS, _CRC_BITS = 80, 32  # a stream ends with a mark and its CRC
+_STREAM_HEADER = b"BZh9"  # a smaller block size only limits the blocks
 _READ = 1 << 18
-_LONGEST = 8  # bytes that a mark touches, and one more
+_STEP = 1 << 10  # an error loses the output of its step
+_SHORT_STEP = 8  # less than the end of a stream
+_END_OF_FILE = 1 << 62
 # A false mark fails within a few hundred bytes, except in malicious files.
 _MOST_TRIES = 16
-# Bytes decompressed without result before damage is skipped faster: 20 blocks.
-_PATIENCE = 32 << 20
-_CUTS_VERSION = "1"
+_CUTS_VERSION = "2"
 
 
-class StreamCrcPart(NamedTuple):
-    """Part of a stream's CRC from the blocks of a range."""
+class BlockRange(NamedTuple):
+    """Part of a bzip2 file from a stream or a block to another one, or to the end of the file."""
 
-    begins: bool
-    """The stream begins in the range."""
+    start: int
+    """Byte in which the range begins."""
 
-    blocks: int | None
-    """Number of blocks; None if one of them is damaged."""
+    end: int
+    """Byte in which the next range begins, or the size of the file."""
 
-    crc: int
-    """CRC of a stream that consists of these blocks."""
+    shift: int | None
+    """Bit of the first byte in which a block begins; None for the start of a stream."""
 
-    stored: int | None
-    """CRC stored at the end of the stream; None if the stream ends after the range."""
-
-    offset: int
-    """Byte where the stream ends, or the range."""
+    end_shift: int
+    """Bit of the byte `end` in which the next range begins."""
 
 
-class _Mark(NamedTuple):
-    bit: int
-    """From the start of the file."""
-
-    is_end: bool
-    """True: the stream ends here, with its CRC. False: a block begins."""
-
-
-def _words() -> dict[int, list[tuple[int, int, bool]]]:
-    """Return the possible pairs of bytes of a mark: (bytes before them, shift, is an end)."""
-    found: dict[int, list[tuple[int, int, bool]]] = {}
-    for pattern in (_BLOCK, _END):
-        for shift in range(8):
-            stored = (pattern << (8 - shift)).to_bytes(7, "big")
-            for before in (1, 2):
-                word = int.from_bytes(stored[before : before + 2], "little")
-                found.setdefault(word, []).append((before, shift, pattern == _END))
-    return found
-
-
-_WORDS = _words()
-
-
-@functools.cache
-def _is_word() -> Any:
-    import numpy as np  # lazy: `plan` does not need it
-
-    known = np.zeros(1 << 16, dtype=np.bool_)
-    known[list(_WORDS)] = True
-    return known
-
-
-def find_marks(data: bytes) -> list[tuple[int, bool]]:
-    """Return the bit offsets of the marks in the data, ascending, and whether they are ends."""
-    import numpy as np  # lazy: `plan` does not need it
-
-    found = []
-    halves = np.frombuffer(data, "<u2", count=len(data) // 2)
-    for half in np.flatnonzero(_is_word()[halves]).tolist():
-        for before, shift, is_end in _WORDS[int(halves[half])]:
-            start = 2 * half - before
-            stored = data[start : start + 7] if start >= 0 else b""
-            bits = int.from_bytes(stored, "big") << 8 * (7 - len(stored)) >> 8 - shift
-            is_whole = 8 * len(stored) >= _MARK_BITS + shift
-            if is_whole and bits & ((1 << _MARK_BITS) - 1) == (_END if is_end else _BLOCK):
-                found.append((8 * start + shift, is_end))
-    return sorted(found)
-
-
-class _Window:
-    """Buffered part of a file with its marks."""
-
-    def __init__(self, source: IO[bytes], *, start: int) -> None:
-        source.seek(start)
-        self._marks: list[_Mark] = []
-        self.at_end = False
-        self._source = source
-        self._data = b""
-        self._origin = self._searched = start
-
-    @property
-    def end(self) -> int:
-        """Offset after the last byte that was read."""
-        return self._origin + len(self._data)
-
-    def mark_behind(self, bit: int) -> _Mark | None:
-        """Return the first possible mark after a bit, or None."""
-        number = bisect.bisect_left(self._marks, (bit + 1,))
-        return self._marks[number] if number < len(self._marks) else None
-
-    def more(self, *, keep: int) -> bool:
-        """Read more, and forget bytes before `keep`. Return False at the end of the file."""
-        chunk = self._source.read(_READ)
-        self.at_end = not chunk
-        cut = max(0, min(keep, self._searched) - self._origin)
-        self._data = self._data[cut:] + chunk
-        self._origin += cut
-        del self._marks[: bisect.bisect_left(self._marks, (8 * keep,))]
-        begin = self._searched - self._origin
-        for bit, is_end in find_marks(self._data[begin:]):
-            mark = _Mark(8 * self._searched + bit, is_end)
-            if not self._marks or mark.bit > self._marks[-1].bit:
-                self._marks.append(mark)
-        self._searched = max(self._searched, self.end - _LONGEST + 1)
-        return bool(chunk)
-
-    def bits(self, start: int, end: int) -> bytes:
-        """Return the bits of a range. Zeros fill the last byte."""
-        end = min(end, 8 * self.end)
-        if end <= start:
-            return b""
-        first, last = start // 8 - self._origin, -(-end // 8) - self._origin
-        number = int.from_bytes(self._data[first:last], "big") >> -end % 8
-        number &= (1 << end - start) - 1
-        return (number << -(end - start) % 8).to_bytes(-(-(end - start) // 8), "big")
-
-    def number(self, start: int, bits: int) -> int | None:
-        """Return bits as a number, or None if the file ends before."""
-        while 8 * self.end < start + bits:
-            if not self.more(keep=start // 8):
-                return None
-        return int.from_bytes(self.bits(start, start + bits), "big") >> -bits % 8
-
-
-class _Block(NamedTuple):
-    """Result of decoding a block."""
-
-    data: bytes
-    """b"" if it is damaged or truncated."""
-
-    next: _Mark | None
-    """Mark after the block, if it is known."""
-
-    noticed: int
-    """Number of bytes of the file read when the result was known."""
-
-    reason: str = ""
-
-
-def _decode(window: _Window, start: int) -> _Block:
-    """Decode the block at bit `start`. It ends at the first mark that completes it."""
-    decoder, fed, seen = bz2.BZ2Decompressor(), start, start
-    decoder.decompress(b"BZh9")  # a smaller block size only limits the block
-    while True:
-        mark = window.mark_behind(seen)
-        seen = mark.bit if mark else seen
-        # Whole bytes of the block: up to the byte of the next mark, or to the searched bytes.
-        limit = mark.bit if mark else 8 * (window.end - (0 if window.at_end else _LONGEST))
-        fill = (start - limit) % 8 if mark or window.at_end else -((limit - start) % 8)
-        try:
-            data = whole_blocks(decoder, window.bits(fed, limit + fill)) if limit > fed else b""
-        except OSError as error:
-            return _Block(b"", None, limit // 8, str(error))
-        fed = max(fed, limit + fill)
-        if data and (mark or window.at_end):
-            return _Block(data, mark, limit // 8)
-        if data:
-            return _Block(b"", None, limit // 8, "nothing begins where it ends")
-        if mark is None:
-            if window.at_end:
-                return _Block(b"", None, window.end)
-            window.more(keep=start // 8)
-
-
-class BlockReader:
-    """Reader of the blocks of a file, from one of them."""
-
-    def __init__(
-        self,
-        source: IO[bytes],
-        *,
-        start: int,
-        shift: int | None,
-        end: int,
-        size: int,
-        streams: Sequence[int] = (0,),
-    ) -> None:
-        """Prepare to read a range.
-
-        Args:
-            source: Stored file; must support seeking.
-            start: Byte in which the first block or a stream begins.
-            shift: Bit of that byte in which a block begins; None for a stream.
-            end: End of the range in the stored file: a block begins in this byte, or the file ends.
-            size: Size of the file in bytes.
-            streams: Known offsets of streams in the file.
-        """
-        self.parts: list[StreamCrcPart] = []
-        """Parts of the CRCs of streams that continue in other ranges, in order."""
-
-        self._window = _Window(source, start=start)
-        self._streams, self._end, self._size = streams, end, size
-        self._first = _Mark(8 * start + (shift or 0), is_end=False)
-        self._begins = shift is None
-        self._at = start
-        self._blocks: int | None = 0
-        self._crc = 0
-        self._lost = False  # since the last whole block
-        self._was_lost = False
-        self._in_vain = 0
-        self._is_behind = False
-
-    def chunks(self) -> Iterator[Chunk | Damage]:
-        """Yield the contents of the blocks, also of those after the range.
-
-        `start` and `end` of a chunk are those of its block. An empty chunk precedes the first block
-        after the range, so that the caller can stop before it is decompressed.
-        """
-        mark: _Mark | None = self._first
-        if self._begins:
-            mark = yield from self._head(self._at)
-        while mark is not None:
-            self._at = mark.bit // 8
-            if mark.is_end:
-                mark = yield from self._finish(mark)
-                continue
-            byte = self._at
-            if byte >= self._end and not self._is_behind:
-                self._report(None, byte)
-                self._is_behind = True
-                if byte > self._end and not self._was_lost:
-                    yield self._astray(byte)
-                    return
-                yield self._chunk(b"", byte)
-            mark = yield from self._block(mark)
-        self._report(None, self._window.end)
-
-    def _block(self, mark: _Mark) -> Generator[Chunk | Damage, None, _Mark | None]:
-        byte, found = mark.bit // 8, _decode(self._window, mark.bit)
-        if found.data:
-            crc = self._window.number(mark.bit + _MARK_BITS, _CRC_BITS) or 0
-            self._lost = False
-            if self._blocks is not None:
-                self._blocks, self._crc = self._blocks + 1, _rotated(self._crc, 1) ^ crc
-            following = found.next.bit // 8 if found.next else self._window.end
-            yield self._chunk(found.data, following)
-            if found.next is None:
-                yield self._cut_off()
-            return found.next
-        if not found.reason and not self._lost:
-            self._blocks = None
-            yield self._cut_off()
-            return None
-        self._in_vain += found.noticed - byte
-        reason = f"the bzip2 block that starts at byte {byte:,} is damaged ({found.reason})"
-        yield from self._lose(found.noticed, reason, byte)
-        hurry = self._in_vain > _PATIENCE
-        return self._following(8 * found.noticed if hurry else mark.bit)
-
-    def _finish(self, mark: _Mark) -> Generator[Damage, None, _Mark | None]:
-        """Check the end of a stream. Return the mark after it, or None."""
-        stored = self._window.number(mark.bit + _MARK_BITS, _CRC_BITS)
-        behind = -(-(mark.bit + _MARK_BITS + _CRC_BITS) // 8)
-        if stored is None:
-            yield self._cut_off()
-            return None
-        if self._lost and not self._window_ends_at(behind) and not self._is_head(behind):
-            return self._following(mark.bit)  # a false mark
-        if self._begins and self._blocks is not None and self._crc != stored:
-            yield _wrong_checksum(behind, start=self._at)
-        self._report(stored, behind)
-        self._begins, self._blocks, self._crc = True, 0, 0
-        if self._window_ends_at(behind):
-            return None
-        return (yield from self._head(behind))
-
-    def _head(self, byte: int) -> Generator[Damage, None, _Mark | None]:
-        """Return the mark after the header of a stream, or None."""
-        head = self._bytes(byte, 10)
-        if self._is_head(byte):
-            return _Mark(8 * byte + _HEADER_BITS, is_end=head[4:] == _END.to_bytes(6, "big"))
-        if len(head) < 10 and b"BZh"[: len(head)] == head[:3] and not head[3:4].strip(b"123456789"):
-            yield self._cut_off()
-            return None
-        reason = f"the bzip2 stream that starts at byte {byte:,} is damaged (it has no header)"
-        yield from self._lose(byte, reason, byte)
-        return self._following(8 * byte)
-
-    def _is_head(self, byte: int) -> bool:
-        head = self._bytes(byte, 10)
-        marks = [pattern.to_bytes(6, "big") for pattern in (_BLOCK, _END)]
-        return head[:3] == b"BZh" and b"1" <= head[3:4] <= b"9" and head[4:] in marks
-
-    def _bytes(self, byte: int, length: int) -> bytes:
-        self._window.number(8 * byte, 8 * length)
-        return self._window.bits(8 * byte, 8 * (byte + length))
-
-    def _window_ends_at(self, byte: int) -> bool:
-        return not self._bytes(byte, 1)
-
-    def _following(self, bit: int) -> _Mark | None:
-        """Return the first possible mark after a bit, or None."""
-        window = self._window
-        mark = window.mark_behind(bit)
-        while mark is None:
-            bit = max(bit, 8 * (window.end - _LONGEST))
-            if not window.more(keep=bit // 8):
-                return None
-            mark = window.mark_behind(bit)
-        return mark
-
-    def _lose(self, offset: int, reason: str, start: int) -> Iterator[Damage]:
-        if not self._lost:
-            yield Damage("stream", offset, reason, start)
-        self._lost = self._was_lost = True
-        self._blocks = None
-
-    def _cut_off(self) -> Damage:
-        reason = f"the bzip2 stream that starts at byte {self._place()[0]:,} has no end"
-        return Damage("truncated", self._window.end, reason, self._at)
-
-    def _place(self) -> tuple[int, int]:
-        """Return the known starts of the current and the next stream."""
-        number = bisect.bisect_right(self._streams, self._at)
-        following = self._streams[number] if number < len(self._streams) else self._size
-        return self._streams[number - 1] if number else 0, following
-
-    def _chunk(self, data: bytes, position: int) -> Chunk:
-        return Chunk(data, self._at, position, position, stream=self._place())
-
-    def _report(self, stored: int | None, offset: int) -> None:
-        is_all, is_none = self._begins and stored is not None, stored is None and self._blocks == 0
-        if not (is_all or is_none or self._is_behind):
-            self.parts.append(StreamCrcPart(self._begins, self._blocks, self._crc, stored, offset))
-
-    def _astray(self, byte: int) -> Damage:
-        reason = (
-            f"a bzip2 block crosses the planned split at byte {self._end:,} and ends at byte "
-            f"{byte:,}: malformed file. To read it in one split, set target_split_bytes to more "
-            "than its size"
-        )
-        return Damage("untrusted", byte, reason, self._end - 1)
-
-
-def verify_stream_crcs(parts: Iterable[StreamCrcPart]) -> list[Damage]:
-    """Return the streams whose CRC does not match their blocks.
+def read_range(
+    source: IO[bytes], part: BlockRange, *, streams: Sequence[int]
+) -> Iterator[Chunk | Damage]:
+    """Yield the contents of a range and of what follows it.
 
     Args:
-        parts: Parts of all ranges of the file, in order.
+        source: Stored file; must support seeking.
+        part: Range to read.
+        streams: Known offsets of streams, from the last one before the range to the first one
+            behind it, or the size of the file.
     """
-    found: list[Damage] = []
-    blocks: int | None = 0
-    crc = 0
-    for part in parts:
-        if part.begins:
-            blocks, crc = 0, 0
-        both = None if blocks is None or part.blocks is None else blocks + part.blocks
-        crc, blocks = _rotated(crc, part.blocks or 0) ^ part.crc, both
-        if part.stored is not None and blocks is not None and part.stored != crc:
-            found.append(_wrong_checksum(part.offset, start=part.offset - 1))
-        if part.stored is not None:
-            blocks, crc = 0, 0
-    return found
+    start: int | None = part.start
+    if part.shift is not None:
+        start = yield from _finish_stream(source, part, streams)
+    if start is not None:
+        # The decoder needs the whole byte that has the last bit of the range.
+        end = part.end + (part.end_shift > 0)
+        yield from decompressed(source, "bz2", start=start, end=end, streams=streams)
 
 
-def _wrong_checksum(offset: int, *, start: int) -> Damage:
-    reason = (
-        f"the CRC of the bzip2 stream that ends at byte {offset:,} does not match its blocks: "
-        "some are missing or reordered"
-    )
-    return Damage("stream", offset, reason, start)
+def _finish_stream(
+    source: IO[bytes], part: BlockRange, streams: Sequence[int]
+) -> Generator[Chunk | Damage, None, int | None]:
+    """Yield the blocks from the start of a range to the end of the stream.
+
+    Returns:
+        Start of the next stream; None after the last stream or after damage.
+    """
+    first, last = 8 * part.start + (part.shift or 0), 8 * part.end + part.end_shift
+    size = source.seek(0, io.SEEK_END)
+    following = end_of_stream(part.start, end=size, streams=streams)
+    stop = _end_mark_before(source, following)
+    stream = streams[0] if streams else 0
+    decoder, is_behind = _new_decoder(), False
+    for data, bit in _steps(source, first, cut=last, stop=stop or 8 * size):
+        position = min(size, -(-bit // 8))
+        report_fraction((position - part.start) / max(1, part.end - part.start))
+        try:
+            content = whole_blocks(decoder, data)
+        except OSError as error:
+            yield Damage("damaged", position, _damage_near(position, error), is_behind)
+            return None
+        if content:
+            yield Chunk(content, stream, following, position, is_behind=is_behind)
+        if bit == last:
+            is_behind = True
+            yield Chunk(b"", stream, following, position, is_behind=True)
+    if stop is None:
+        reason = f"the bzip2 stream that starts at byte {stream:,} has no end"
+        yield Damage("truncated", size, reason, is_behind)
+        return None
+    if not _is_between_blocks(decoder):
+        yield Damage("damaged", following, _damage_near(following, "a block has no end"), is_behind)
+        return None
+    return following if following < size else None
 
 
-def _rotated(crc: int, times: int) -> int:
-    times %= _CRC_BITS
-    return (crc << times | crc >> _CRC_BITS - times) & 0xFFFFFFFF
+def _damage_near(position: int, error: object) -> str:
+    return f"the bzip2 block near byte {position:,} is damaged ({error})"
+
+
+def _new_decoder() -> bz2.BZ2Decompressor:
+    """Return a decoder to which the bits of a block can be fed."""
+    decoder = bz2.BZ2Decompressor()
+    decoder.decompress(_STREAM_HEADER)
+    return decoder
+
+
+def _is_between_blocks(decoder: bz2.BZ2Decompressor) -> bool:
+    """Return whether a decoder expects a mark: it refuses other bits."""
+    try:
+        decoder.decompress(bytes(_MARK_BYTES))
+    except OSError:
+        return True
+    return False
+
+
+def _end_mark_before(source: IO[bytes], following: int) -> int | None:
+    """Return the bit at which the end of the stream before a byte begins; None if it has no end."""
+    length = min(following, _MARK_BYTES + _CRC_BITS // 8 + 1)
+    source.seek(following - length)
+    tail = int.from_bytes(source.read(length), "big")
+    for padding in range(8):
+        if tail >> padding + _CRC_BITS & _MARK == _END:
+            return 8 * following - padding - _END_BITS
+    return None
+
+
+def _steps(
+    source: IO[bytes], first: int, *, cut: int, stop: int, step: int = _STEP
+) -> Iterator[tuple[bytes, int]]:
+    """Yield the bits of a file as short pieces of whole bytes, with the bit after each piece.
+
+    Args:
+        source: Stored file.
+        first: First bit.
+        cut: Bit at which a piece must end. Its last byte can have bits of the next piece, too.
+        stop: Bit at which the last piece ends, likewise.
+        step: Maximum length of a piece in bytes.
+    """
+    at = 0  # bytes that were yielded
+    ends = [(-(-(bit - first) // 8), bit) for bit in (cut, stop) if bit <= stop]
+    for data in _shifted(source, first):
+        begin = 0
+        while begin < len(data) and ends:
+            (end, bit), *others = ends
+            piece = data[begin : begin + min(step, end - at)]
+            begin, at = begin + len(piece), at + len(piece)
+            yield piece, bit if at == end else first + 8 * at
+            ends = others if at == end else ends
+        if not ends:
+            return
+
+
+def _shifted(source: IO[bytes], first: int) -> Iterator[bytes]:
+    """Yield the bits of a file from one of them as bytes. Zeros fill the last byte."""
+    start, shift = divmod(first, 8)
+    source.seek(start)
+    rest = b""
+    while chunk := source.read(_READ):
+        data = rest + chunk
+        rest = data[-1:]
+        number = int.from_bytes(data, "big") >> 8 - shift
+        length = len(data) - 1
+        yield (number & (1 << 8 * length) - 1).to_bytes(length, "big")
+    if rest:
+        yield bytes([rest[0] << shift & 0xFF])
 
 
 def split_at_blocks(
@@ -449,20 +226,56 @@ def block_at_or_after(uri: str, start: int, *, before: int) -> int | None:
 
     A mark is accepted if a block with a correct CRC follows it.
     """
+    position, rest, tries = start, b"", 0
     with open_file(uri, ahead=SMALL_READ_AHEAD) as source:
-        window, at, tries = _Window(source, start=start), 8 * start - 1, 0
-        while tries < _MOST_TRIES and at < 8 * before:
-            mark = window.mark_behind(at)
-            if mark is None:
-                at = max(at, 8 * (window.end - _LONGEST))
-                if not window.more(keep=at // 8):
-                    break
-            elif mark.bit >= 8 * before:
-                break
-            else:
-                at = mark.bit
-                found = None if mark.is_end else _decode(window, mark.bit)
-                if found is not None and found.data and found.next is not None:
-                    return mark.bit
-                tries += found is not None
+        while position < before:
+            source.seek(position)
+            data = rest + source.read(_READ)
+            if len(data) == len(rest):
+                return None
+            for bit in find_marks(data):
+                mark = 8 * (position - len(rest)) + bit
+                if mark >= 8 * before or tries == _MOST_TRIES:
+                    return None
+                if _is_block(source, mark):
+                    return mark
+                tries += 1
+            position += len(data) - len(rest)
+            rest = data[1 - _MARK_BYTES :]
     return None
+
+
+def _is_block(source: IO[bytes], mark: int) -> bool:
+    """Return whether a whole block with a correct CRC begins at a bit."""
+    # The last block of a stream is lost with the end of the stream, unless they are in two steps.
+    return any(_has_content(source, mark, step) for step in (_STEP, _SHORT_STEP))
+
+
+def _has_content(source: IO[bytes], mark: int, step: int) -> bool:
+    decoder, end = _new_decoder(), _END_OF_FILE
+    try:
+        steps = _steps(source, mark, cut=end, stop=end, step=step)
+        return any(whole_blocks(decoder, data) for data, _ in steps)
+    except (OSError, EOFError):
+        return False
+
+
+def _patterns() -> dict[bytes, int]:
+    """Return the five whole bytes that a mark of a block has at each bit, and the bit."""
+    return {(_BLOCK << 8 - shift).to_bytes(7, "big")[1:6]: shift for shift in range(8)}
+
+
+_PATTERNS = _patterns()
+# Marks can overlap, so matches are empty.
+_WHOLE_BYTES = re.compile(b"(?=(%s))" % b"|".join(map(re.escape, _PATTERNS)))
+
+
+def find_marks(data: bytes) -> list[int]:
+    """Return the bit offsets of the marks of blocks in the data, ascending."""
+    found = []
+    for match in _WHOLE_BYTES.finditer(data):
+        shift, start = _PATTERNS[match[1]], match.start() - 1
+        stored = data[max(0, start) : start + _MARK_BYTES].ljust(_MARK_BYTES, b"\0")
+        if start >= 0 and int.from_bytes(stored, "big") >> 8 - shift & _MARK == _BLOCK:
+            found.append(8 * start + shift)
+    return found

@@ -1,10 +1,10 @@
 """Read the header and the pages of MediaWiki XML dumps (export versions 0.3 to 0.11).
 
-`<page>` and `</page>` are found as bytes: XML writes `<` in text as `&lt;`. A separate expat parser
-reads each page. An invalid page therefore does not affect others, and a dump can be read from any
-byte: a page belongs to the range with the `<` of its `<page>`. Entities are never expanded: a page
-cannot declare one, and a document type or entity declaration in the header or between pages is
-refused. MediaWiki writes UTF-8 only; a dump in UTF-16 is converted to it while it is read.
+`<page>` and `</page>` are found as bytes: XML writes `<` in text as `&lt;`. Each page is parsed for
+itself. An invalid page therefore does not affect others, and a dump can be read from any byte: a
+page belongs to the range with the `<` of its `<page>`. Entities are never expanded: a page cannot
+declare one, and a document type or entity declaration in the header or between pages is refused.
+Dumps are in UTF-8 and have no namespace prefix, as MediaWiki writes them.
 
 Format: https://www.mediawiki.org/wiki/Help:Export and the `export-0.*.xsd` it names.
 """
@@ -12,113 +12,29 @@ Format: https://www.mediawiki.org/wiki/Help:Export and the `export-0.*.xsd` it n
 from __future__ import annotations
 
 import codecs
-import itertools
 import re
 import types
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 from xml.parsers import expat
+
+from lxml import etree
 
 from pipelines.io.compression import Chunk, Damage
 from schemas.errors import InputError
-
-Encoding = Literal["utf-8", "utf-16-le", "utf-16-be"]
-
-_STARTS: tuple[tuple[bytes, Encoding | Literal["utf-32"]], ...] = (
-    (codecs.BOM_UTF32_LE, "utf-32"),  # before UTF-16: its mark begins with that one
-    (codecs.BOM_UTF32_BE, "utf-32"),
-    (codecs.BOM_UTF16_LE, "utf-16-le"),
-    (codecs.BOM_UTF16_BE, "utf-16-be"),
-    (b"<\0?\0", "utf-16-le"),
-    (b"\0<\0?", "utf-16-be"),
-    (b"<\0m\0", "utf-16-le"),
-    (b"\0<\0m", "utf-16-be"),
-)
-_LONGEST_START = 4
-
-
-def detect_encoding(
-    chunks: Iterable[Chunk | Damage], *, where: str
-) -> tuple[Encoding, Iterator[Chunk | Damage]]:
-    """Return the encoding of a dump by its first bytes, and all of its chunks.
-
-    Raises:
-        InputError: The dump is UTF-32.
-    """
-    remaining = iter(chunks)
-    taken: list[Chunk | Damage] = []
-    head = b""
-    while len(head) < _LONGEST_START:
-        chunk = next(remaining, None)
-        if chunk is None:
-            break
-        taken.append(chunk)
-        if isinstance(chunk, Damage):
-            break
-        head += chunk.data
-    found: Encoding | Literal["utf-32"] = "utf-8"
-    for start, name in reversed(_STARTS):
-        found = name if head.startswith(start) else found
-    if found == "utf-32":
-        raise InputError(
-            f"{where}: is UTF-32. Expected UTF-8 or UTF-16: convert it, e.g. `iconv -f UTF-32 -t "
-            "UTF-8`, and take the encoding out of its first line"
-        )
-    return found, itertools.chain(taken, remaining)
-
-
-def transcode_to_utf8(
-    chunks: Iterable[Chunk | Damage], *, encoding: Encoding, end: int
-) -> Iterator[Chunk | Damage]:
-    """Yield the chunks in UTF-8. A chunk of UTF-16 has the whole file as its place.
-
-    A file that ends within a UTF-16 character ends with a `Damage`.
-
-    Args:
-        chunks: Chunks of the whole file. Half a surrogate pair becomes U+FFFD.
-        encoding: Encoding of the file, from `detect_encoding`.
-        end: Size of the file in bytes.
-    """
-    if encoding == "utf-8":
-        yield from chunks
-        return
-    decoder = codecs.getincrementaldecoder(encoding)("replace")
-    is_first = True
-    for chunk in chunks:
-        if isinstance(chunk, Damage):
-            yield chunk
-            continue
-        text = decoder.decode(chunk.data)
-        if is_first and text:
-            text, is_first = text.removeprefix("\ufeff"), False
-        yield Chunk(text.encode(), 0, end, chunk.position)
-    if decoder.decode(b"", final=True):
-        yield Damage("truncated", end, "the file ends within a UTF-16 character")
-
 
 WIKITEXT = "wikitext"
 """Content model of a page without `<model>`."""
 
 _MOST_BETWEEN = 1 << 20
+_MOST_SUPERSEDED = 16 << 20
+"""Bytes of a page after which its earlier revisions are discarded while it is read."""
+
+_OPEN, _CLOSE, _LAST, _REVISION = b"<page>", b"</page>", b"</mediawiki>", b"<revision>"
 _COMMENT = re.compile(rb"<!--.*?-->", re.DOTALL)
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
-_PAGE_FIELDS = frozenset({"title", "ns", "id"})
-_REVISION_FIELDS = frozenset({"id", "timestamp", "model", "text"})
-
-
-class Tags(NamedTuple):
-    """Names of the elements of a dump, with its namespace prefix."""
-
-    page: str = "page"
-    root: str = "mediawiki"
-
-    @property
-    def prefix(self) -> str:
-        """Prefix of the names of pages and their elements, with its colon, or ""."""
-        return self.page.removesuffix("page")
-
-
-_PLAIN_TAGS = Tags()
+_TITLE = re.compile(rb"<title>([^<]*)</title>")
+_ID = re.compile(rb"<id>([0-9]+)</id>")
 
 
 class Page(NamedTuple):
@@ -151,7 +67,6 @@ def iterate_pages(
     end: int,
     at_start: bool,
     at_end: bool,
-    tags: Tags = _PLAIN_TAGS,
 ) -> Iterator[Page | Damage]:
     """Yield the pages that begin in the chunks before byte `end`, and damage, in order.
 
@@ -162,123 +77,116 @@ def iterate_pages(
         end: End of the range in the stored file.
         at_start: The chunks start with the file, so that text between pages can be checked.
         at_end: The range ends with the file, so that a complete `</mediawiki>` must follow.
-        tags: Names of elements (`read_header`).
     """
-    scanner = _Scanner(end=end, between=b"" if at_start else None, tags=tags)
+    scanner = _Scanner(end=end, between=b"" if at_start else None)
     for chunk in chunks:
-        if isinstance(chunk, Damage) and chunk.start >= end:
-            if scanner.parser is not None:  # the range is whole, but not the page that leaves it
-                yield chunk._replace(kind="page", cut_page=True)
-            return
+        is_cut = scanner.page is not None
         if isinstance(chunk, Damage):
-            yield chunk._replace(cut_page=scanner.parser is not None)
-            scanner.lose_track()
-            if chunk.kind in ("truncated", "untrusted"):
-                return
-        elif scanner.parser is not None or scanner.rest or chunk.start < end:
-            yield from scanner.feed(chunk)
-        else:
-            break
-    if scanner.parser is not None or (at_end and not scanner.closed):
-        reason = f"the XML ends without </{tags.root}>"
-        yield Damage("truncated", scanner.position, reason, cut_page=scanner.parser is not None)
+            if is_cut or not chunk.is_behind:
+                yield chunk._replace(cut_page=is_cut)
+            return
+        if chunk.is_behind and not is_cut and not scanner.rest:
+            return
+        yield from scanner.feed(chunk)
+    is_cut = scanner.page is not None
+    if is_cut or (at_end and not scanner.closed):
+        reason = "the XML ends without </mediawiki>"
+        yield Damage("truncated", scanner.position, reason, cut_page=is_cut)
 
 
 class MalformedPageError(Exception):
     """A page has a structure that no dump has. It becomes a `Damage`."""
 
 
-class _PageParser:
-    """Parser of one page, fed in slices. It keeps fields of the last revision."""
+class _PageBytes:
+    """Bytes of a page, without the revisions before the last one."""
 
-    def __init__(self, byte_start: int, byte_end: int, *, prefix: str) -> None:
-        self._prefix = prefix
-        self.byte_end = byte_end
-        self.is_new = True
-        self._byte_start = byte_start
-        self._path: list[str] = []
-        self._page: dict[str, str] = {}
-        self._revision: dict[str, str] = {}
-        self._revisions = 0
-        self._has_redirect = False
-        self._parts: list[str] = []
-        self._into: dict[str, str] | None = None
-        self._parser = parser = expat.ParserCreate("UTF-8")
-        parser.buffer_text = True
-        parser.StartElementHandler, parser.EndElementHandler = self._start, self._stop
+    def __init__(self, byte_start: int, byte_end: int) -> None:
+        self.byte_start, self.byte_end = byte_start, byte_end
+        self.superseded = 0
+        self._parts: list[bytes] = []
+        self._size, self._most = 0, _MOST_SUPERSEDED
 
-    @property
-    def name(self) -> str:
-        """Title and id, if they are known."""
-        return page_name(self._page.get("title", ""), self._page.get("id"))
+    def add(self, data: bytes) -> None:
+        self._parts.append(data)
+        self._size += len(data)
+        if self._size > self._most:
+            self._size = len(self.join())
+            self._most = max(_MOST_SUPERSEDED, 2 * self._size)
 
-    def feed(self, data: bytes) -> None:
-        """Parse bytes of the page. Raises ExpatError or MalformedPageError."""
-        self.is_new = self.is_new and not data
-        self._parser.Parse(data, False)
+    def join(self) -> bytes:
+        """Return the page."""
+        data = b"".join(self._parts)
+        first, last = data.find(_REVISION), data.rfind(_REVISION)
+        if first < last:
+            self.superseded += data.count(_REVISION, first, last)
+            data = data[:first] + data[last:]
+        self._parts = [data]
+        return data
 
-    def finish(self, byte_end: int) -> Page:
-        """Return the page after its `</page>` was fed. Raises ExpatError."""
-        parser = self._parser
-        parser.Parse(b"", True)
-        # Break the reference cycle, so that the page is freed at once.
-        parser.StartElementHandler = parser.EndElementHandler = parser.CharacterDataHandler = None
-        page, revision = self._page, self._revision
-        numbers = [page.get("ns"), page.get("id"), revision.get("id")]
-        return Page(
-            title=page.get("title", ""),
-            namespace=_number(numbers[0]),
-            page_id=_number(numbers[1]),
-            revision_id=_number(numbers[2]),
-            timestamp=revision.get("timestamp"),
-            model=revision.get("model", WIKITEXT),
-            text=revision.get("text", ""),
-            has_redirect=self._has_redirect,
-            revisions=self._revisions,
-            byte_start=self._byte_start,
-            byte_end=byte_end,
-            fault=self._fault(numbers),
-        )
 
-    def _fault(self, numbers: list[str | None]) -> str:
-        if not self._page.get("title"):
-            return "it has no <title>"
-        if not self._revisions:
-            return "it has no <revision>"
-        wrong = next((text for text in numbers if text and _number(text) is None), None)
-        return "" if wrong is None else f"expected a number for <ns> or <id>, found {wrong!r}"
+def _parse_page(page: _PageBytes, *, byte_end: int) -> Page:
+    """Return a complete page.
 
-    def _start(self, tag: str, _attributes: dict[str, str]) -> None:
-        name = tag.removeprefix(self._prefix)
-        path = self._path
-        depth = len(path)
-        path.append(name)
-        if self._into is not None:
-            raise MalformedPageError(f"<{name}> begins inside <{path[-2]}>")
-        if depth == 1:
-            if name in _PAGE_FIELDS:
-                self._listen(self._page)
-            elif name == "revision":
-                self._revisions += 1
-                self._revision = {}
-            elif name == "redirect":
-                self._has_redirect = True
-        elif depth == 2 and name in _REVISION_FIELDS and path[1] == "revision":
-            self._listen(self._revision)
-        if depth and name == "page":
-            raise MalformedPageError("another <page> begins inside it")
+    Raises:
+        etree.XMLSyntaxError: The page is not valid XML.
+        MalformedPageError: Its elements are not those of a page.
+    """
+    parser = etree.XMLParser(
+        encoding="utf-8",
+        resolve_entities=False,
+        no_network=True,
+        huge_tree=True,  # texts of more than 10 MB
+        remove_comments=True,
+        remove_pis=True,
+    )
+    root = etree.fromstring(page.join(), parser)
+    fields = {element.tag: element for element in root}
+    revision = fields.get("revision", ())
+    texts = {element.tag: element for element in revision}
+    numbers = [_text(fields, "ns"), _text(fields, "id"), _text(texts, "id")]
+    title = _text(fields, "title") or ""
+    model = _text(texts, "model")
+    return Page(
+        title=title,
+        namespace=_number(numbers[0]),
+        page_id=_number(numbers[1]),
+        revision_id=_number(numbers[2]),
+        timestamp=_text(texts, "timestamp"),
+        model=WIKITEXT if model is None else model,
+        text=_text(texts, "text") or "",
+        has_redirect="redirect" in fields,
+        revisions=page.superseded + len(root.findall("revision")),
+        byte_start=page.byte_start,
+        byte_end=byte_end,
+        fault=_fault(title, numbers, has_revision="revision" in fields),
+    )
 
-    def _listen(self, into: dict[str, str]) -> None:
-        self._into = into
-        self._parser.CharacterDataHandler = self._parts.append
 
-    def _stop(self, tag: str) -> None:
-        self._path.pop()
-        if self._into is not None:
-            self._into[tag.removeprefix(self._prefix)] = "".join(self._parts)
-            self._parts.clear()
-            self._into = None
-            self._parser.CharacterDataHandler = None
+def _text(elements: Mapping[Any, Any], name: str) -> str | None:
+    """Return the text of an element; None if there is no such element."""
+    element = elements.get(name)
+    if element is None:
+        return None
+    if len(element):
+        raise MalformedPageError(f"<{element[0].tag}> begins inside <{name}>")
+    return element.text or ""
+
+
+def _fault(title: str, numbers: list[str | None], *, has_revision: bool) -> str:
+    if not title:
+        return "it has no <title>"
+    if not has_revision:
+        return "it has no <revision>"
+    wrong = next((text for text in numbers if text and _number(text) is None), None)
+    return "" if wrong is None else f"expected a number for <ns> or <id>, got {wrong!r}"
+
+
+def _name_of(data: bytes) -> str:
+    """Return the name in messages of a page that is not valid XML."""
+    title, page_id = _TITLE.search(data), _ID.search(data)
+    name = title[1].decode("utf-8", "replace") if title else ""
+    return page_name(name, int(page_id[1]) if page_id else None)
 
 
 def page_name(title: str, page_id: object) -> str:
@@ -291,11 +199,11 @@ def _number(text: str | None) -> int | None:
     return int(digits) if _NUMBER.fullmatch(digits) else None
 
 
-class _Place(NamedTuple):
+class _Origin(NamedTuple):
     """Origin of a byte of the text in the stored file."""
 
-    owner: int
-    """Offset that decides which range the byte belongs to."""
+    is_behind: bool
+    """The byte is after the range."""
 
     start: int
     """Start of its bzip2 stream, or offset of the byte in a plain file."""
@@ -306,98 +214,94 @@ class _Place(NamedTuple):
 class _Scanner:
     """Splits a stream of bytes into pages."""
 
-    def __init__(self, *, end: int, between: bytes | None, tags: Tags) -> None:
-        self._prefix = tags.prefix
-        self._open, self._close, self._last = (
-            f"<{name}>".encode() for name in (tags.page, f"/{tags.page}", f"/{tags.root}")
-        )
-        self.parser: _PageParser | None = None
+    def __init__(self, *, end: int, between: bytes | None) -> None:
+        self.page: _PageBytes | None = None
         self.rest = b""  # the last bytes, if they may be the start of a tag
         self.closed = False  # </mediawiki> was seen
         self.position = 0
         self._end = end
-        self._rest_place = _Place(0, 0, 0)
+        self._rest_origin = _Origin(False, 0, 0)
         self._borrowed = 0
         self._chunk = Chunk(b"", 0, 0, 0)
         self._between = between  # text since the last page; None if it cannot be checked
-
-    def lose_track(self) -> None:
-        """Discard the current page: bytes are missing."""
-        self.parser, self.rest, self._between = None, b"", None
 
     def feed(self, chunk: Chunk) -> Iterator[Page | Damage]:
         data, self._borrowed, self.rest = self.rest + chunk.data, len(self.rest), b""
         self._chunk, self.position = chunk, chunk.position
         at = 0
         while at < len(data):
-            if self.parser is None:
+            if self.page is None:
                 at = yield from self._find_page(data, at)
             else:
-                at = yield from self._fill_page(self.parser, data, at)
+                at = yield from self._fill_page(self.page, data, at)
 
     def _find_page(self, data: bytes, at: int) -> Generator[Damage, None, int]:
-        found = data.find(self._open, at)
-        stop = (
-            found if found >= 0 else len(data) - _half_tag(data, at, tags=(self._open, self._last))
-        )
-        yield from self._pass_between(data[at:stop], is_all=found >= 0)
-        if found < 0:
+        start = data.find(_OPEN, at)
+        stop = start if start >= 0 else len(data) - _half_tag(data, at, tags=(_OPEN, _LAST))
+        yield from self._pass_between(data[at:stop], is_all=start >= 0)
+        if start < 0:
             return self._keep(data, stop)
-        place = self._place_of(found)
-        if place.owner >= self._end:  # this page and all that follow belong to the next range
+        origin = self._origin_of(start)
+        if origin.is_behind:  # this page and all that follow belong to the next range
             return len(data)
-        self.parser = _PageParser(place.start, place.end, prefix=self._prefix)
-        return found
+        self.page = _PageBytes(origin.start, origin.end)
+        self.page.add(_OPEN)
+        return start + len(_OPEN)
 
     def _fill_page(
-        self, parser: _PageParser, data: bytes, at: int
+        self, page: _PageBytes, data: bytes, at: int
     ) -> Generator[Page | Damage, None, int]:
-        found = data.find(self._close, at)
-        kept_back = _half_tag(data, at, tags=(self._open, self._close))
-        stop = found + len(self._close) if found >= 0 else len(data) - kept_back
-        seen = at + 1 if parser.is_new else at
+        close = data.find(_CLOSE, at)
+        following = data.find(_OPEN, at, close if close >= 0 else len(data))
+        if following >= 0:
+            yield self._damaged(page, "the next page begins before </page>")
+            return following
+        if close < 0:
+            stop = len(data) - _half_tag(data, at, tags=(_OPEN, _CLOSE))
+            page.add(data[at:stop])
+            return self._keep(data, stop)
+        stop = close + len(_CLOSE)
+        page.add(data[at:stop])
+        end = self._origin_of(stop).start if self._chunk.is_plain else page.byte_end
         try:
-            parser.feed(data[at:stop])
-            if found < 0:
-                return self._keep(data, stop)
-            end = self._place_of(stop).start if self._chunk.is_plain else parser.byte_end
-            page = parser.finish(end)
-        except (MalformedPageError, expat.ExpatError) as error:
-            self.parser, self._between = None, None
-            reason = f"the page {parser.name} is not valid XML: {error}"
-            yield Damage("page", self.position, reason, cut_page=True)
-            # If it was never closed, the next one has begun in what was just fed.
-            following = data.find(self._open, seen, stop)
-            return following if following >= 0 else stop
-        self.parser, self._between = None, b""
-        yield page
+            parsed = _parse_page(page, byte_end=end)
+        except (MalformedPageError, etree.XMLSyntaxError) as error:
+            yield self._damaged(page, error)
+            return stop
+        self.page, self._between = None, b""
+        yield parsed
         return stop
 
+    def _damaged(self, page: _PageBytes, error: object) -> Damage:
+        self.page, self._between = None, None
+        reason = f"the page {_name_of(page.join())} is not valid XML: {error}"
+        return Damage("page", self.position, reason, cut_page=True)
+
     def _keep(self, data: bytes, stop: int) -> int:
-        self._rest_place = self._place_of(stop)
+        self._rest_origin = self._origin_of(stop)
         self.rest = data[stop:]
         return len(data)
 
-    def _place_of(self, index: int) -> _Place:
+    def _origin_of(self, index: int) -> _Origin:
         chunk = self._chunk
         if chunk.is_plain:
             offset = chunk.start - self._borrowed + index
-            return _Place(offset, offset, offset)
+            return _Origin(offset >= self._end, offset, offset)
         if index < self._borrowed:
-            return self._rest_place
-        return _Place(chunk.start, *(chunk.stream or (chunk.start, chunk.end)))
+            return self._rest_origin
+        return _Origin(chunk.is_behind, chunk.start, chunk.end)
 
     def _pass_between(self, data: bytes, *, is_all: bool) -> Iterator[Damage]:
         """Check the text between pages: header, white space, end."""
-        self.closed = self.closed or self._last in data
+        self.closed = self.closed or _LAST in data
         if self._between is None:
             return
         self._between += data
         text = _without_comments(self._between) if is_all else b""
-        if b"<!" in text or self._open[:-1] in text or len(self._between) > _MOST_BETWEEN:
-            found = self._between.strip()[:40]
-            reason = f"expected white space between pages, or a header before them, found {found!r}"
-            yield Damage("untrusted", self.position, reason)
+        if b"<!" in text or _OPEN[:-1] in text or len(self._between) > _MOST_BETWEEN:
+            start = self._between.strip()[:40]
+            reason = f"expected white space between pages, or a header before them, got {start!r}"
+            yield Damage("damaged", self.position, reason)
 
 
 def _without_comments(data: bytes) -> bytes:
@@ -429,11 +333,9 @@ _FURTHER_NAMES = {
     **{"wikisource talk": 5, "portal": 100, "portal talk": 101},
 }
 
-# XML tools that rewrite a dump add a prefix: `<ns0:page>`.
-_PREFIX = rb"(?:[A-Za-z_][\w.-]{0,60}:)?"
-_FIRST_PAGE = re.compile(rb"<(" + _PREFIX + rb"page)>")
-_ROOT = re.compile(rb"<(" + _PREFIX + rb"mediawiki)[\s/>]")
-_END = re.compile(rb"</" + _PREFIX + rb"mediawiki>")
+_ROOT = re.compile(rb"<mediawiki[\s/>]")
+_FIRST_PAGE_OR_END = re.compile(rb"<page>|</mediawiki>")
+_WIDE_STARTS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _MOST_HEADER = 1 << 20
 _SITE = re.compile(r"\s*(https?://[A-Za-z0-9.-]+(?::[0-9]{1,5})?)(?:/|\s*$)")
 _DUMP_NAME = re.compile(
@@ -455,7 +357,6 @@ class Header(NamedTuple):
     namespaces: Mapping[int, str] = types.MappingProxyType({})
     """Name by number, from `<siteinfo>`."""
 
-    tags: Tags = Tags()
     site: str = ""
     """`https://HOST` of the wiki, from the URL of its main page, or ""."""
 
@@ -471,31 +372,31 @@ def read_header(chunks: Iterable[Chunk | Damage], *, where: str) -> Header | Dam
         if isinstance(chunk, Damage):
             return chunk
         head += chunk.data
-        page, end = _FIRST_PAGE.search(head), _END.search(head)
-        starts = [match.start() for match in (page, end) if match]
-        if starts:
-            page_name = page[1] if page and page.start() == min(starts) else b""
-            return _parse_header(head[: min(starts)], page=page_name.decode(), where=where)
+        if first := _FIRST_PAGE_OR_END.search(head):
+            return _parse_header(head[: first.start()], where=where)
         if len(head) > _MOST_HEADER:
             break
+    if head.startswith(_WIDE_STARTS) or b"\0" in head[:4]:
+        raise InputError(
+            f"{where}: expected a MediaWiki XML dump in UTF-8, got another encoding. Convert it, "
+            "e.g. `iconv -f UTF-16 -t UTF-8`, and take the encoding out of its first line"
+        )
     if len(head) > _MOST_HEADER or not _ROOT.search(head):
         raise InputError(
-            f"{where}: expected a MediaWiki XML dump, <mediawiki> and its pages; found "
-            f"{head[:40]!r} and no <page> in the first {len(head):,} bytes. Give it to another "
-            "kind of source, or take it out of the paths"
+            f"{where}: expected a MediaWiki XML dump, <mediawiki> and its pages, without a prefix "
+            f"before the names of elements; got {head[:40]!r} and no <page> in the first "
+            f"{len(head):,} bytes. Give it to another kind of source, or take it out of the paths"
         )
     return Damage("truncated", len(head), "the file ends before its first page")
 
 
-def _parse_header(head: bytes, *, page: str, where: str) -> Header:
-    root = _ROOT.search(head)
-    if root is None:
+def _parse_header(head: bytes, *, where: str) -> Header:
+    if not _ROOT.search(head):
         raise InputError(
-            f"{where}: expected <mediawiki> before the first page, found {head.strip()[:40]!r} and "
-            f"<{page or '/mediawiki'}>. If it is part of a dump, put a line `<mediawiki>` before "
-            "and `</mediawiki>` behind its pages"
+            f"{where}: expected <mediawiki> before the first page, got {head.strip()[:40]!r}. "
+            "If it is part of a dump, put a line `<mediawiki>` before and `</mediawiki>` behind "
+            "its pages"
         )
-    tag = root[1].decode()
     found: dict[str, str] = {}
     namespaces: dict[int, str] = {}
     base: dict[str, str] = {}
@@ -509,13 +410,12 @@ def _parse_header(head: bytes, *, page: str, where: str) -> Header:
 
         open_text[:] = [add]
 
-    def start(full_name: str, attributes: dict[str, str]) -> None:
-        name = full_name.rpartition(":")[2]
+    def start(name: str, attributes: dict[str, str]) -> None:
         if not found and name != "mediawiki":
             raise InputError(f"{where}: expected <mediawiki> first, found <{name}>")
         if name == "page":
             raise InputError(
-                f"{where}: expected pages to begin with <page>, found <{full_name}> with "
+                f"{where}: expected pages to begin with <page>, found <{name}> with "
                 f"{', '.join(attributes) or 'white space'} in it. Take that out"
             )
         if name == "mediawiki":
@@ -540,9 +440,8 @@ def _parse_header(head: bytes, *, page: str, where: str) -> Header:
         )
 
     def declaration(_version: str, encoding: str | None, _standalone: int) -> None:
-        # A dump in UTF-16 comes here as UTF-8 (`pipelines.mediawiki.dump_encoding`).
-        if encoding is not None and encoding.lower() not in ("utf-8", "utf8", "utf-16", "utf16"):
-            raise InputError(f"{where}: expected UTF-8, found {encoding}. Convert it, with iconv")
+        if encoding is not None and encoding.lower() not in ("utf-8", "utf8"):
+            raise InputError(f"{where}: expected UTF-8, got {encoding}. Convert it with iconv")
 
     parser = expat.ParserCreate("UTF-8")
     parser.StartElementHandler, parser.EndElementHandler = start, end
@@ -551,12 +450,11 @@ def _parse_header(head: bytes, *, page: str, where: str) -> Header:
     parser.ExternalEntityRefHandler = refuse
     parser.XmlDeclHandler = declaration
     try:
-        parser.Parse(head + f"</{tag}>".encode(), True)
+        parser.Parse(head + _LAST, True)
     except (expat.ExpatError, ValueError, KeyError) as error:
         raise InputError(f"{where}: the header is not valid: {error}") from error
-    tags = Tags(page or tag.replace("mediawiki", "page"), tag)
     site = _SITE.match(base.get("base", ""))
-    return Header(found["version"], found["language"], namespaces, tags, site[1] if site else "")
+    return Header(found["version"], found["language"], namespaces, site[1] if site else "")
 
 
 def site_of_dump(name: str) -> str:

@@ -21,8 +21,9 @@ from pipelines.io.raw_files import list_folder_of, open_file
 from pipelines.io.user_cache import cache_value, cached_value
 from schemas.errors import CorruptInputError, InputError
 
-# "BZh", the block size, and the six bytes (pi in BCD) that every block starts with.
-_HEAD = re.compile(rb"BZh[1-9]1AY&SY")
+# "BZh", the block size, and the six bytes that every block (pi in BCD) or the end of a stream
+# (its square root) starts with.
+_HEAD = re.compile(rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)")
 _HEAD_LENGTH = 10
 _READ = 1 << 20
 # A file whose second stream does not start within this many bytes is treated as one stream, so
@@ -85,8 +86,7 @@ def read_index(uri: str) -> list[int]:
 def find_streams(uri: str, *, start: int) -> list[int]:
     """Return the offsets of the bzip2 streams of a file from byte `start`, ascending.
 
-    They are found by their first ten bytes; `is_stream` checks that these are not data. Empty
-    streams are excluded.
+    They are found by their first ten bytes; `is_stream` checks that these are not data.
     """
     search = StreamSearch(start)
     with open_file(uri, start=start) as source:
@@ -129,24 +129,26 @@ def needs_search(uri: str, *, name: str) -> bool:
 
 def remember_streams(sha256: str, streams: Sequence[int]) -> None:
     """Cache the streams of a file with this digest for this run and later ones."""
-    cache_value("streams", sha256, list(streams))
+    cache_value("bzip2-streams", sha256, list(streams))
 
 
 def _known_streams(sha256: str) -> list[int] | None:
     """Return the cached streams of a file, or None."""
-    known = cached_value("streams", sha256) if sha256 else None
+    known = cached_value("bzip2-streams", sha256) if sha256 else None
     is_right = isinstance(known, list) and all(isinstance(offset, int) for offset in known)
     return known if is_right else None
 
 
 def is_stream(uri: str, offset: int) -> bool:
-    """Return whether a bzip2 stream starts at an offset: its first block decompresses."""
+    """Return whether a stream with data starts at an offset: its first block decompresses."""
     decoder = bz2.BZ2Decompressor()
     with open_file(uri, start=offset, ahead=SMALL_READ_AHEAD) as source:
         try:
             while chunk := source.read(_READ >> 4):
-                if decoder.decompress(chunk, 1) or decoder.eof:
+                if decoder.decompress(chunk, 1):
                     return True
+                if decoder.eof:
+                    return False
         except OSError:
             return False
     return False

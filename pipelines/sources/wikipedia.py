@@ -6,9 +6,9 @@ revision of a page.
 
 Counters: `pages-in`, `pages-kept`, `pages-dropped-` malformed, namespace, not-wikitext, redirect,
 empty or no-text-left; `xml-bytes` (decompressed) and `raw-bytes` (stored); if not 0,
-`revisions-superseded`, `streams-dropped-corrupt` and `files-truncated`. Of the pages kept:
-`templates-unknown` (templates within a sentence whose text is missing), `templates-dropped` (those
-that show no text, and pronunciations in brackets), the most frequent ones of a split as
+`revisions-superseded` and `files-truncated`. Of the pages kept: `templates-unknown` (templates
+within a sentence whose text is missing), `templates-dropped` (those that show no text, and
+pronunciations in brackets), the most frequent ones of a split as
 `template-unknown:NAME` and `template-dropped:NAME`. Text that is dropped within pages:
 `sentences-dropped-` formula, code or unknown-template, and `characters-dropped-` the same or table,
 list, heading, caption, reference, template or closing-section (`pipelines.mediawiki.dropped_text`).
@@ -18,30 +18,27 @@ from __future__ import annotations
 
 import bisect
 import functools
+import itertools
 import json
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from pipelines.counters import STREAM_PART, Count
+from pipelines.counters import Count
 from pipelines.io.checksums import is_checksum_list, published_checksums, verify_file
 from pipelines.io.compression import Chunk, Compression, Damage, compression_of, decompressed
 from pipelines.io.file_systems import SMALL_READ_AHEAD
 from pipelines.io.raw_files import expand_paths, file_size, open_file, parallel_map
 from pipelines.io.splits import RawText, SourceFile, Split, split_bytes
-from pipelines.mediawiki.bzip2 import BlockReader, split_at_blocks
+from pipelines.mediawiki.bzip2 import BlockRange, read_range, split_at_blocks
 from pipelines.mediawiki.dumps import (
-    Encoding,
     Header,
     Page,
-    Tags,
-    detect_encoding,
     iterate_pages,
     page_name,
     read_header,
     site_of_dump,
-    transcode_to_utf8,
 )
 from pipelines.mediawiki.multistream import (
     StreamSearch,
@@ -58,34 +55,22 @@ from schemas.errors import CorruptInputError, InputError, MissingInputError
 # Wikimedia names a part `…-pages-articles1.xml-p1p41242.bz2`.
 _DUMP = re.compile(r"\.xml(-p\d+p\d+)?(\.(bz2|gz|zst|7z))?$", re.IGNORECASE)
 _SIGNATURE_LENGTH = 8
+# Each split that ends at a block decompresses the block behind it, too, and so does its planning.
+_MIN_BLOCK_SPLIT_BYTES = 4 << 20
 _log = logging.getLogger(__name__)
 
 
-class _Detail(NamedTuple):
-    """Arguments of a worker in addition to the range. Stored as JSON in `Split.detail`."""
+class _Header(NamedTuple):
+    """Facts of a dump, equal for all splits. Stored as JSON in `SourceFile.header`."""
 
     compression: Compression
     language: str
     """Language of the recipe, or of the header."""
 
-    said: str
+    declared_language: str
     """Language of the header, or ""."""
 
     namespaces: dict[int, str]
-    streams: tuple[int, ...]
-    """Offsets of bzip2 streams in the range, or in the file if it is read by blocks."""
-
-    by_blocks: bool
-    """Read by blocks: the bzip2 file has long streams."""
-
-    shift: int | None
-    """Bit of the first byte in which a block begins; None for a stream or a file."""
-
-    encoding: Encoding
-    page: str
-    root: str
-    """Names of elements (`pipelines.mediawiki.dumps.Tags`)."""
-
     site: str
     """`https://HOST` of the wiki, or ""."""
 
@@ -93,11 +78,27 @@ class _Detail(NamedTuple):
         return json.dumps(self._asdict(), sort_keys=True, ensure_ascii=False)
 
     @classmethod
-    def from_json(cls, text: str) -> _Detail:
+    def from_json(cls, text: str) -> _Header:
         stored = json.loads(text)
         names = {int(number): name for number, name in stored["namespaces"].items()}
-        streams = tuple(stored["streams"])
-        return cls(**stored | {"namespaces": names, "streams": streams})
+        return cls(**stored | {"namespaces": names})
+
+
+class _Detail(NamedTuple):
+    """Facts of a split of a bzip2 file. Stored as JSON in `Split.detail`."""
+
+    streams: Sequence[int] = ()
+    """Offsets of bzip2 streams, from the last one before the split to the first one behind it, or
+    the size of the file."""
+
+    shift: int | None = None
+    """Bit of the first byte in which a block begins; None for a stream or a file."""
+
+    end_shift: int = 0
+    """Bit of the byte after the last one in which the next split begins."""
+
+    def to_json(self) -> str:
+        return json.dumps(self._asdict(), sort_keys=True, separators=(",", ":"))
 
 
 def plan(config: WikipediaSource) -> list[Split]:
@@ -124,8 +125,8 @@ def read(split: Split, config: WikipediaSource, count: Count) -> Iterator[tuple[
     """Yield the texts of the pages that begin in the split, in order.
 
     Raises:
-        CorruptInputError: The file is truncated or damaged, and `on_corrupt` is "fail" or the bytes
-            before the damage cannot be verified.
+        CorruptInputError: The file is damaged, or it is truncated or has an invalid page and
+            `on_corrupt` is "fail".
     """
     # lazy: `plan` does not need them
     from pipelines.mediawiki.dropped_text import DroppedText
@@ -138,14 +139,14 @@ def read(split: Split, config: WikipediaSource, count: Count) -> Iterator[tuple[
     )
     from pipelines.mediawiki.wikitext import UnknownTemplates, wiki_settings
 
-    detail = _Detail.from_json(split.detail)
-    markup = wiki_settings(detail.language, detail.namespaces)
+    header = _Header.from_json(split.file.header)
+    markup = wiki_settings(header.language, header.namespaces)
     count("raw-bytes", split.end - split.start)
     drop_sentences = config.on_unknown_template == "drop-sentence"
     holes = UnknownTemplates(drop_sentences=drop_sentences)
     dropped = DroppedText()
     last_whole = ""
-    for item in _pages(split, detail, count):
+    for item in _pages(split, header.compression, count):
         if isinstance(item, Damage):
             _take_damage(item, split, config, count, last_whole=last_whole)
             continue
@@ -153,7 +154,7 @@ def read(split: Split, config: WikipediaSource, count: Count) -> Iterator[tuple[
         count("pages-in")
         if item.revisions > 1:
             count("revisions-superseded", item.revisions - 1)
-        reason = drop_reason(item, namespaces=config.namespaces, names=detail.namespaces)
+        reason = drop_reason(item, namespaces=config.namespaces, names=header.namespaces)
         document = None
         if not reason:
             document = clean_page(item, markup, source=split.source, holes=holes, dropped=dropped)
@@ -218,19 +219,14 @@ def _plan_file(
     with open_file(file.uri, ahead=SMALL_READ_AHEAD) as source:
         compression = compression_of(source.read(_SIGNATURE_LENGTH), name=file.uri)
         stored = decompressed(source, compression, start=0, end=file.size)
-        encoding, stored = detect_encoding(stored, where=file.uri)
-        first = transcode_to_utf8(stored, encoding=encoding, end=file.size)
-        header = read_header(first, where=file.uri)
+        header = read_header(stored, where=file.uri)
     if isinstance(header, Damage):
-        if must_be_whole or header.kind == "untrusted":
+        if must_be_whole or header.kind == "damaged":
             raise _corrupt(header, file, last_whole="")
         header = Header()  # pages have a `<ns>`
+    ranges = [BlockRange(0, file.size, None, 0)]
     streams: tuple[int, ...] = ()
-    ranges: list[tuple[int, int | None, int]] = [(0, None, file.size)]
-    by_blocks = False
-    if encoding != "utf-8":
-        pass  # a split could begin within a character
-    elif compression == "bz2":
+    if compression == "bz2":
         streams = find_all_streams(
             file.uri,
             name=file.name,
@@ -238,92 +234,90 @@ def _plan_file(
             must_be_whole=must_be_whole,
             sha256=file.sha256,
         )
-        by_blocks = has_long_stream(streams, size=file.size)
+        block_bytes = target_split_bytes
+        if config.target_split_bytes is None:
+            block_bytes = max(target_split_bytes, _MIN_BLOCK_SPLIT_BYTES)
         ranges = _cut_bzip2(
-            file, streams, by_blocks=by_blocks, target_split_bytes=target_split_bytes
+            file, streams, target_split_bytes=target_split_bytes, block_bytes=block_bytes
         )
     elif compression == "plain":
         ranges = _cut_anywhere(file.size, target_split_bytes=target_split_bytes)
-    language = config.language or header.language or "en"
-    names = dict(header.namespaces)
-    detail = _Detail(
-        *(compression, language, header.language, names, streams, by_blocks, None, encoding),
-        *header.tags,
-        header.site or site_of_dump(file.name),
+    facts = _Header(
+        compression=compression,
+        language=config.language or header.language or "en",
+        declared_language=header.language,
+        namespaces=dict(header.namespaces),
+        site=header.site or site_of_dump(file.name),
     )
+    described = file._replace(header=facts.to_json())
     return tuple(
         Split(
             source=config.name,
-            file=file,
-            start=start,
-            end=end,
-            detail=detail._replace(
-                streams=streams if by_blocks else _between(streams, start, end), shift=shift
+            file=described,
+            start=part.start,
+            end=part.end,
+            detail=_Detail(
+                _around((*streams, file.size), part), part.shift, part.end_shift
             ).to_json(),
         )
-        for start, shift, end in ranges
+        for part in ranges
     )
 
 
-def _between(streams: tuple[int, ...], start: int, end: int) -> tuple[int, ...]:
-    return streams[bisect.bisect_left(streams, start) : bisect.bisect_left(streams, end)]
+def _around(streams: tuple[int, ...], part: BlockRange) -> tuple[int, ...]:
+    """Return the offsets from the last one before a range to the first one behind it."""
+    first = max(0, bisect.bisect_right(streams, part.start) - 1)
+    return streams[first : bisect.bisect_left(streams, part.end) + 1]
 
 
 def _cut_bzip2(
-    file: SourceFile, streams: tuple[int, ...], *, by_blocks: bool, target_split_bytes: int
-) -> list[tuple[int, int | None, int]]:
+    file: SourceFile, streams: tuple[int, ...], *, target_split_bytes: int, block_bytes: int
+) -> list[BlockRange]:
+    by_blocks = has_long_stream(streams, size=file.size)
     starts: list[tuple[int, int | None]] = []
     for start, end in choose_starts(
         file.uri, streams=streams, size=file.size, target_split_bytes=target_split_bytes
     ):
         starts.append((start, None))
         if by_blocks:
-            starts += split_at_blocks(
-                file, start=start, end=end, target_split_bytes=target_split_bytes
-            )
-    ends = [*(start for start, _ in starts[1:]), file.size]
-    return [(start, shift, end) for (start, shift), end in zip(starts, ends, strict=True)]
+            starts += split_at_blocks(file, start=start, end=end, target_split_bytes=block_bytes)
+    return _ranges(starts, size=file.size)
 
 
-def _cut_anywhere(size: int, *, target_split_bytes: int) -> list[tuple[int, int | None, int]]:
+def _cut_anywhere(size: int, *, target_split_bytes: int) -> list[BlockRange]:
     # The last range is never short: it must contain the complete last tag.
     starts = [0, *range(target_split_bytes, size - target_split_bytes // 2, target_split_bytes)]
-    return [(start, None, end) for start, end in zip(starts, [*starts[1:], size], strict=True)]
+    return _ranges([(start, None) for start in starts], size=size)
 
 
-def _pages(split: Split, detail: _Detail, count: Count) -> Iterator[Page | Damage]:
+def _ranges(starts: list[tuple[int, int | None]], *, size: int) -> list[BlockRange]:
+    """Return the ranges between bytes, or between blocks at bits of bytes."""
+    return [
+        BlockRange(start, end, shift, end_shift or 0)
+        for (start, shift), (end, end_shift) in itertools.pairwise([*starts, (size, None)])
+    ]
+
+
+def _pages(split: Split, compression: Compression, count: Count) -> Iterator[Page | Damage]:
+    detail = _Detail(**json.loads(split.detail))
     with open_file(split.file.uri) as source:
-        place = {"start": split.start, "end": split.end}
-        reader = None
-        if detail.by_blocks:
-            reader = BlockReader(
-                source,
-                **place,
-                shift=detail.shift,
-                size=split.file.size,
-                streams=detail.streams,
-            )
-            stored = reader.chunks()
+        if compression == "bz2":
+            part = BlockRange(split.start, split.end, detail.shift, detail.end_shift)
+            stored = read_range(source, part, streams=detail.streams)
         else:
-            stored = decompressed(source, detail.compression, **place, streams=detail.streams)
-        stored = transcode_to_utf8(stored, encoding=detail.encoding, end=split.file.size)
+            stored = decompressed(source, compression, start=split.start, end=split.end)
         yield from iterate_pages(
-            _counted(stored, end=split.end, count=count),
+            _counted(stored, count=count),
             end=split.end,
             at_start=split.start == 0,
             at_end=split.end >= split.file.size,
-            tags=Tags(detail.page, detail.root),
         )
-    for part in reader.parts if reader else ():
-        count(f"{STREAM_PART}{json.dumps(part)}")
 
 
-def _counted(
-    stored: Iterator[Chunk | Damage], *, end: int, count: Count
-) -> Iterator[Chunk | Damage]:
+def _counted(stored: Iterator[Chunk | Damage], *, count: Count) -> Iterator[Chunk | Damage]:
     for chunk in stored:
         # The next split counts bytes after the end, which belong to the last page.
-        if isinstance(chunk, Chunk) and chunk.start < end:
+        if isinstance(chunk, Chunk) and not chunk.is_behind:
             count("xml-bytes", len(chunk.data))
         yield chunk
 
@@ -332,22 +326,20 @@ def _take_damage(
     damage: Damage, split: Split, config: WikipediaSource, count: Count, *, last_whole: str
 ) -> None:
     """Count the lost records, or raise an error."""
-    if config.on_corrupt == "fail" or damage.kind == "untrusted":
+    if config.on_corrupt == "fail" or damage.kind == "damaged":
         raise _corrupt(damage, split.file, last_whole=last_whole)
     if damage.cut_page:
         count("pages-in")
         count("pages-dropped-malformed")
-    if damage.kind == "stream":
-        count("streams-dropped-corrupt")
-    elif damage.kind == "truncated":
+    if damage.kind == "truncated":
         count("files-truncated")
     _log.warning("%s, byte %d: %s", split.file.uri, damage.offset, damage.reason)
 
 
 def _corrupt(damage: Damage, file: SourceFile, *, last_whole: str) -> InputError:
-    remedy = "Download it again, or set on_corrupt to keep-whole-pages"
-    if damage.kind == "untrusted":
-        remedy = "Earlier data of this stream cannot be verified, so none of it is kept"
+    remedy = "Download it again"
+    if damage.kind != "damaged":
+        remedy += ", or set on_corrupt to keep-whole-pages"
     before = f"the last whole page before it is {last_whole}" if last_whole else "no page before it"
     return CorruptInputError(
         f"{file.uri}: {damage.reason}; noticed at byte {damage.offset:,} of {file.size:,}, "

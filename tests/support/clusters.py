@@ -28,6 +28,7 @@ from benchmarks.local_server import free_ports
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunRecord, read_run, run_ids
 from pipelines.runners.portable import worker_program
+from schemas.execution_configs import ExecutionConfig
 
 _START_SECONDS = 300
 _MOST_SECONDS = 600
@@ -72,6 +73,17 @@ def job_server(engine: str) -> str:
     with zipfile.ZipFile(jar, "w") as joined:
         joined.writestr("META-INF/MANIFEST.MF", _manifest(_DRIVERS[engine], paths))
     return str(jar)
+
+
+def execution_on(engine: str, master: str) -> ExecutionConfig:
+    """Return the configuration of jobs on an engine."""
+    jar = job_server(engine)
+    # Otherwise Spark copies each jar that the joined one names to each worker, for each job.
+    options = [f"--files_to_stage={jar}"] if engine == "spark" else []
+    fields = {"master": master, "job_server": jar}
+    return ExecutionConfig.model_validate(
+        {"runner": engine, engine: fields, "beam_options": options}
+    )
 
 
 def _manifest(main_class: str, paths: Sequence[str]) -> str:

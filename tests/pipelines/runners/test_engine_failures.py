@@ -21,6 +21,7 @@ import yaml
 from support.clusters import (
     Command,
     Flink,
+    execution_on,
     flink_cluster,
     flink_run,
     gate,
@@ -42,7 +43,6 @@ from schemas.corpus_configs import (
     VocabularyConfig,
     WikipediaSource,
 )
-from schemas.execution_configs import ExecutionConfig
 from schemas.recipe import Recipe
 
 pytestmark = [pytest.mark.failures, pytest.mark.network]
@@ -261,12 +261,11 @@ def _executors_killed(cluster: Path) -> Iterator[set[str]]:
 
 
 def test_job_survives_a_killed_spark_executor_in_each_stage(tmp_path: Path) -> None:
-    jar = job_server("spark")
+    job_server("spark")
     recipe = small_recipe(small_sample(tmp_path / "sample"))
     local = run_corpus(recipe, tmp_path / "local")
     with spark_cluster(tmp_path / "spark", workers=2) as master:
-        fields = {"master": master, "job_server": jar}
-        config = ExecutionConfig.model_validate({"runner": "spark", "spark": fields})
+        config = execution_on("spark", master)
         with _executors_killed(tmp_path / "spark") as killed:
             made = run_corpus(recipe, tmp_path / "run", execution=config)
     assert digests(made) == digests(local)

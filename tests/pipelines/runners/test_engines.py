@@ -8,13 +8,13 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 from support.clusters import (
     Command,
     Flink,
+    execution_on,
     flink_cluster,
     flink_run,
     gate,
@@ -26,7 +26,6 @@ from support.corpus_builder import STAGES, digests, run_corpus, small_recipe_fil
 
 from flows.store.artifacts import ArtifactStore
 from flows.store.leases import live_holders
-from schemas.execution_configs import ExecutionConfig
 from schemas.recipe import Recipe
 
 _DOCUMENTS = ("--until=build-documents", "--jobs=1")
@@ -68,10 +67,9 @@ def flink(folder: Path) -> Iterator[Flink]:
         yield started
 
 
-def _same(name: str, fields: dict[str, Any], local: Digests, *, to: Path, of: Path) -> None:
+def _same(name: str, master: str, local: Digests, *, to: Path, of: Path) -> None:
     """Run the four stages on an engine, one of the lengths, and compare."""
-    own = {"job_server": job_server(name), **fields}
-    how = ExecutionConfig.model_validate({"runner": name, name: own})
+    how = execution_on(name, master)
     whole = _loaded(of)
     one = dict([*whole.build_instances.items()][:1])
     small = whole.model_copy(update={"build_instances": one})
@@ -82,7 +80,7 @@ def _same(name: str, fields: dict[str, Any], local: Digests, *, to: Path, of: Pa
 
 @pytest.mark.engines
 def test_flink_in_one_process(recipe: Path, local: Digests, tmp_path: Path) -> None:
-    _same("flink", {"master": "[local]"}, local, to=tmp_path / "run", of=recipe)
+    _same("flink", "[local]", local, to=tmp_path / "run", of=recipe)
 
 
 @pytest.mark.engines
@@ -106,14 +104,14 @@ def test_flink_with_two_task_managers_and_three_steps_ready_at_once(
 
 @pytest.mark.failures
 def test_spark_in_one_process(recipe: Path, local: Digests, tmp_path: Path) -> None:
-    _same("spark", {"master": "local[2]"}, local, to=tmp_path / "run", of=recipe)
+    _same("spark", "local[2]", local, to=tmp_path / "run", of=recipe)
 
 
 @pytest.mark.engines
 def test_spark_with_two_workers(folder: Path, recipe: Path, local: Digests, tmp_path: Path) -> None:
     job_server("spark")
     with spark_cluster(folder / "spark", workers=2) as master:
-        _same("spark", {"master": master}, local, to=tmp_path / "run", of=recipe)
+        _same("spark", master, local, to=tmp_path / "run", of=recipe)
 
 
 # A run from outside
