@@ -74,13 +74,12 @@ def push(
 
 
 def _check_name(repository: str) -> None:
-    from huggingface_hub.errors import HFValidationError  # lazy, as above
-    from huggingface_hub.utils import validate_repo_id
+    from huggingface_hub import parse_hf_uri  # lazy, as above
+    from huggingface_hub.errors import HfUriError
 
     try:
-        validate_repo_id(repository)
-        is_name = repository.count("/") == 1
-    except HFValidationError:
+        is_name = parse_hf_uri(f"{PROTOCOL}{repository}").id == repository
+    except HfUriError:
         is_name = False
     if not is_name:
         raise UsageError(
