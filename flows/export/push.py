@@ -68,7 +68,7 @@ def push(
         try:
             commit = _commit(api, repository, repo_type, folder=folder, message=message)
         except Exception as error:  # httpx2's errors have no base class in common with the others
-            advice = "Nothing was committed. Check the network and run again"
+            advice = "Check the network and run again"
             raise hub_error(url, error, advice=advice) from error
     return f"{url}@{commit}: {summary}"
 
