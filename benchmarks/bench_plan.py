@@ -116,6 +116,12 @@ class _Dump(io.RawIOBase):
     def __init__(self, size: int) -> None:
         self._size, self._at = size, 0
 
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         assert whence == io.SEEK_SET
         self._at = offset
@@ -216,10 +222,10 @@ def measure(stage: str, *, files: int, splits: int, passes: int) -> Planned:
         planned = planning()
         known = time.process_time()
     with tempfile.TemporaryDirectory() as folder:
-        files = JobFiles(f"{folder}/job")
-        files.write_plan(work, [[item] for item in planned])
+        job_files = JobFiles(f"{folder}/job")
+        job_files.write_plan(work, [[item] for item in planned])
         plan_bytes = sum(path.stat().st_size for path in Path(folder).iterdir())
-        graph = _graph(files)
+        graph = _graph(job_files)
     dealt = time.process_time()
     made = _entries(files * splits, passes=passes if stage == "build-instances" else 1)
     before = time.process_time()
