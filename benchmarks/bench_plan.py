@@ -4,11 +4,10 @@
 
 Simulates a dump of 80,000 splits and 1,024 million pages: files that answer reads of a header, an
 index or the start of a stream as real ones do, and contain nothing else. The planner of
-`build-documents` reads them like any dump, with a published list of checksums. The plans of later
-stages use manifests with as many shards. Each stage is planned in its own process. Prints CPU
+`build-documents` reads them like any dump whose digest is cached by an earlier run. The plans of
+later stages use manifests with as many shards. Each stage is planned in its own process. Prints CPU
 seconds, peak memory, bytes of the plan file, and bytes of the graph that the runner receives. No
-peer has such a planner. A simulated index has one line per stream; a real
-one has a hundred.
+peer has such a planner. A simulated index has one line per stream; a real one has a hundred.
 """
 
 from __future__ import annotations
@@ -39,6 +38,7 @@ from pipelines.documents.plan import plan as plan_documents
 from pipelines.instances.build_shard import BuildInstanceShard
 from pipelines.instances.plan import plan as plan_instances
 from pipelines.io.stage_inputs import InputFile
+from pipelines.io.user_cache import CACHE_VARIABLE, digest_cache
 from pipelines.shard_job.job_files import JobFiles
 from pipelines.shard_job.pipeline import shard_pipeline
 from pipelines.tokens.build_shard import BuildTokenShard
@@ -57,7 +57,7 @@ _STREAM = bz2.compress(b"  <page>" * 1000)
 
 
 class SimulatedDumps(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no types
-    """`simulated://FILES/SPLITS/`: dumps of SPLITS splits each, with index and checksums."""
+    """`simulated://FILES/SPLITS/`: dumps of SPLITS splits each, with index."""
 
     protocol = PROTOCOL
     cachable = False
@@ -74,7 +74,6 @@ class SimulatedDumps(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no
                 (_dump(number).replace("stream", "stream-index").replace("xml", "txt"), 1),
             )
         ]
-        listed.append({"name": f"{folder}/sha256sums.txt", "size": 1, "type": "file", "ETag": "s"})
         return listed if detail else [entry["name"] for entry in listed]
 
     def info(self, path: str, **options: Any) -> dict[str, Any]:
@@ -87,11 +86,7 @@ class SimulatedDumps(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no
 
     def _open(self, path: str, mode: str = "rb", **options: Any) -> io.RawIOBase:
         del mode, options
-        files, splits = self._sizes(path)
-        if path.endswith("sha256sums.txt"):
-            names = [_dump(number) for number in range(files)]
-            lines = (f"{hashlib.sha256(n.encode()).hexdigest()}  {n}\n" for n in names)
-            return _Bytes("".join(lines).encode())
+        _, splits = self._sizes(path)
         if "-index" in path:
             offsets = range(STREAM_BYTES, splits * SPLIT_BYTES, STREAM_BYTES)
             return _Bytes(bz2.compress(b"".join(b"%d:1:A\n" % offset for offset in offsets), 1))
@@ -120,6 +115,12 @@ class _Dump(io.RawIOBase):
 
     def __init__(self, size: int) -> None:
         self._size, self._at = size, 0
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         assert whence == io.SEEK_SET
@@ -186,9 +187,9 @@ def _stage(
             name="enwiki",
             paths=(f"{PROTOCOL}://{files}/{splits}",),
             target_split_bytes=SPLIT_BYTES,
-            trust_checksums=True,
         )
         config = DocumentsConfig(sources=(source,))
+        _remember_digests(files=files, splits=splits)
         return lambda: plan_documents(config), BuildDocumentShard(config, output)
     given = StageInput(
         name="shards", artifact_id="0" * 16, data=output, files=_entries(files * splits)
@@ -203,18 +204,28 @@ def _stage(
     )
 
 
+def _remember_digests(*, files: int, splits: int) -> None:
+    """Put the digests of all dumps into the cache, as an earlier run does."""
+    for number in range(files):
+        name = _dump(number)
+        uri, version = f"{PROTOCOL}://{files}/{splits}/{name}", f"{splits * SPLIT_BYTES}/{name}"
+        digest_cache().put(uri, version, {"sha256": hashlib.sha256(name.encode()).hexdigest()})
+
+
 def measure(stage: str, *, files: int, splits: int, passes: int) -> Planned:
     """Plan one stage in this process."""
     fsspec.register_implementation(PROTOCOL, SimulatedDumps, clobber=True)
-    planning, work = _stage(stage, files=files, splits=splits, passes=passes)
-    began = time.process_time()
-    planned = planning()
-    known = time.process_time()
+    with tempfile.TemporaryDirectory() as cache:
+        os.environ[CACHE_VARIABLE] = cache
+        planning, work = _stage(stage, files=files, splits=splits, passes=passes)
+        began = time.process_time()
+        planned = planning()
+        known = time.process_time()
     with tempfile.TemporaryDirectory() as folder:
-        files = JobFiles(f"{folder}/job")
-        files.write_plan(work, [[item] for item in planned])
+        job_files = JobFiles(f"{folder}/job")
+        job_files.write_plan(work, [[item] for item in planned])
         plan_bytes = sum(path.stat().st_size for path in Path(folder).iterdir())
-        graph = _graph(files)
+        graph = _graph(job_files)
     dealt = time.process_time()
     made = _entries(files * splits, passes=passes if stage == "build-instances" else 1)
     before = time.process_time()

@@ -63,10 +63,6 @@ class WikipediaSource(SourceConfig):
     verify_checksums: bool = not_in_key(True)
     """Compare each file with a `*sha1sums*` or `*md5sums*` list in the same folder."""
 
-    trust_checksums: bool = not_in_key(False)
-    """Take the digests of files from a `*sha256sums*` list in the same folder without reading the
-    files. The manifest notes it. Other lists do not qualify, because cache keys hold sha256."""
-
 
 class BooksSource(SourceConfig):
     """.txt, .html and .epub files of books, in a folder, a .zip or a .tar (also .gz, .bz2, .xz,

@@ -85,10 +85,6 @@ class RawInput(_Record):
     checksum: str = ""
     """Published checksum that was verified, `sha1:...` or `md5:...`. "": none."""
 
-    trusted_checksum_file: str = ""
-    """Checksum list that `sha256` was taken from without reading the file. "": the file was read.
-    """
-
     key_digest: str = ""
     """Digest for the cache key. "": `sha256`."""
 

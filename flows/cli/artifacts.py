@@ -107,7 +107,7 @@ def _inputs(manifest: Manifest, max_files: int | None) -> list[str | Table]:
             item.name,
             format_bytes(item.size_bytes),
             f"sha256:{item.sha256[:12]}",
-            "believed" if item.trusted_checksum_file else item.checksum,
+            item.checksum,
             item.uri,
         )
         for item in files

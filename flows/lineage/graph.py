@@ -65,7 +65,7 @@ class Node:
                 "ended": manifest.produced_by.ended_at,
             }
         if (item := self.raw_input) is not None:
-            names = ("uri", "size_bytes", "sha256", "checksum", "trusted_checksum_file")
+            names = ("uri", "size_bytes", "sha256", "checksum")
             return {name: getattr(item, name) for name in names}
         return {}
 
@@ -241,10 +241,7 @@ def file_id(item: RawInput) -> str:
 
 def file_node(item: RawInput) -> Node:
     """Return the node of a raw file."""
-    if item.trusted_checksum_file:
-        verified = ", believed"
-    else:
-        verified = f", verified {item.checksum.partition(':')[0]}" if item.checksum else ""
+    verified = f", verified {item.checksum.partition(':')[0]}" if item.checksum else ""
     return Node(
         id=file_id(item),
         kind="file",

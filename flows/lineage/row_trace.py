@@ -106,7 +106,6 @@ class DocumentTrace:
             "member": self.member or (self.raw.member if self.raw else ""),
             "sha256": f"{self.file_sha256}{' (whole archive)' if self.member else ''}",
             "verified": file.checksum.replace(":", " ", 1) if file else "",
-            "believed": file.trusted_checksum_file if file else "",
             "bytes": self._bytes(),
             "sentences": " to ".join(
                 f"{number:,}" for number in dict.fromkeys(self.sentences or ())

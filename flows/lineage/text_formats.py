@@ -61,8 +61,6 @@ def node_line(node: Node) -> str:
         return f"{node.title} {node.id}: {node.detail}"
     algorithm, _, digest = node.raw_input.checksum.partition(":")
     verified = f", verified {algorithm} {digest}" if digest else ""
-    if node.raw_input.trusted_checksum_file:
-        verified = ", from a list of checksums"
     size = node.detail.partition(",")[0]
     return f"{one_line(node.title)} ({size}, sha256 {node.raw_input.sha256[:12]}{verified})"
 

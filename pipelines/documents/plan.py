@@ -105,6 +105,5 @@ def _raw_input(source: str, file: SourceFile, kind: str) -> RawInput:
         size_bytes=file.size,
         sha256=file.sha256,
         checksum=file.checksum,
-        trusted_checksum_file=file.believed,
         key_digest=_identity(source, file, kind),
     )

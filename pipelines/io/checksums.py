@@ -7,7 +7,7 @@ file, `hex  name`, as `sha1sum` writes them.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from pipelines.io.raw_files import FileDigests, digest_file, list_folder_of, open_file
@@ -36,17 +36,8 @@ def is_checksum_list(name: str) -> bool:
     return _LIST.match(name.rpartition("/")[2]) is not None
 
 
-def published_checksums(
-    uris: Iterable[str], *, algorithms: Sequence[str] = _ALGORITHMS
-) -> dict[str, PublishedChecksum]:
-    """Return the published checksums of files. Each list is read once.
-
-    Args:
-        uris: Paths or URLs of the files.
-        algorithms: Algorithms of the lists to read.
-
-    Returns:
-        Checksum by file. Files without a published checksum are not included.
+def published_checksums(uris: Iterable[str]) -> dict[str, PublishedChecksum]:
+    """Return the published checksums of files that have one. Each list is read once.
 
     Raises:
         InputError: A list has an invalid line.
@@ -56,7 +47,7 @@ def published_checksums(
     for uri in uris:
         folder, _, base = public_address(uri).rpartition("/")
         if folder not in lists:
-            lists[folder] = _read_lists(uri, algorithms=algorithms)
+            lists[folder] = _read_lists(uri)
         if base in lists[folder]:
             found[uri] = lists[folder][base]
     return found
@@ -96,13 +87,13 @@ def verify_file(
     return read, f"{algorithm}:{expected}"
 
 
-def _read_lists(on_bytes: str, *, algorithms: Sequence[str]) -> Mapping[str, PublishedChecksum]:
+def _read_lists(file_uri: str) -> Mapping[str, PublishedChecksum]:
     known: dict[str, PublishedChecksum] = {}
-    for uri, name in list_folder_of(on_bytes):
+    for uri, name in list_folder_of(file_uri):
         match = _LIST.match(name)
-        algorithm = match[1].lower() if match is not None else ""
-        if algorithm not in algorithms:
+        if match is None:
             continue
+        algorithm = match[1].lower()
         for file_name, digest in _read_list(uri, algorithm=algorithm):
             other = known.get(file_name)
             if other is None or _rank(algorithm) < _rank(other.algorithm):

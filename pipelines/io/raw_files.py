@@ -30,7 +30,6 @@ from schemas.errors import BertloomError, InputError, MissingInputError, Network
 from schemas.redaction import public_address
 
 _CHUNK = 1 << 20
-_SHOWN_NEIGHBOURS = 8
 _THREADS = 8  # hashing and network requests release the GIL
 READ_RETRY_DELAYS: tuple[float, ...] = (1, 4)
 """Seconds to wait before a request to a server is repeated after a network fault."""
@@ -158,7 +157,7 @@ def open_file(uri: str, *, start: int = 0, ahead: int = READ_AHEAD) -> IO[bytes]
     try:
         stream = _repeated(lambda: open_stream(fs, path, ahead=ahead), uri, fs)
     except FileNotFoundError as error:
-        raise MissingInputError(_nothing_at(fs, path, uri, what="no such file")) from error
+        raise _missing(uri, fs, "no such file") from error
     if not isinstance(fs, LocalFileSystem):
         stream = io.BufferedReader(_RemoteFile(stream, uri, fs))
     if start:
@@ -462,17 +461,16 @@ def _list_files(given: str, skipped: Counter[str]) -> tuple[list[tuple[str, str]
                 f"{given}: expected a regular file, got a named pipe, device or socket. Save what "
                 "it gives as a file"
             )
-        raise MissingInputError(_nothing_at(fs, path, given, what="no such file or folder"))
+        raise _missing(given, fs, "no such file or folder")
 
 
 def _nothing_to_take(
     given: str, skipped: Counter[str], *, suffixes: Sequence[str] | None
 ) -> MissingInputError:
-    fs, path = filesystem(given)
     wanted = f" ending in {' or '.join(suffixes)}" if suffixes else ""
     shown = _listed(skipped)
     what = f"expected a file{wanted}, got {shown}" if shown else "no file there"
-    return MissingInputError(_nothing_at(fs, path, given, what=what))
+    return _missing(given, filesystem(given)[0], what)
 
 
 @functools.cache  # a folder is listed several times in a run
@@ -539,23 +537,10 @@ def _list(fs: Any, folder: str) -> list[str]:
     return [str(entry["name"]) for entry in entries if entry["type"] not in ("directory", "other")]
 
 
-def _nothing_at(fs: Any, path: str, given: str, *, what: str) -> str:
-    try:
-        return f"{given}: {what}{_neighbors(fs, path)}. Correct the path"
-    except Exception:  # a server that lists nothing: each client has its own error types
-        return f"{given}: {what}, or you may not read it. Correct the path or the credentials"
-
-
-def _neighbors(fs: Any, path: str) -> str:
-    folder = path
-    while any(sign in folder for sign in "*?[") or not fs.isdir(folder):
-        if _parent(folder) in (folder, ""):
-            return ", and no folder or bucket above it exists"
-        folder = _parent(folder)
-    names = sorted(_base(str(name)) for name in fs.ls(folder, detail=False))
-    shown = ", ".join(names[:_SHOWN_NEIGHBOURS]) or "nothing"
-    more = f" and {len(names) - _SHOWN_NEIGHBOURS} more" if len(names) > _SHOWN_NEIGHBOURS else ""
-    return f". In {_uri(fs, folder)} there is: {shown}{more}"
+def _missing(uri: str, fs: Any, what: str) -> MissingInputError:
+    is_local = isinstance(fs, LocalFileSystem)
+    advice = "" if is_local else ", or the credentials if you may not read it"
+    return MissingInputError(f"{uri}: {what}. Correct the path{advice}")
 
 
 def _stat(fs: Any, path: str, uri: str) -> tuple[int, str]:
@@ -567,7 +552,7 @@ def _stat(fs: Any, path: str, uri: str) -> tuple[int, str]:
         fs.invalidate_cache(_parent(path))
         info = _repeated(lambda: fs.info(path), uri, fs)
     except FileNotFoundError as error:
-        raise MissingInputError(_nothing_at(fs, path, uri, what="no such file")) from error
+        raise _missing(uri, fs, "no such file") from error
     except OSError as error:
         raise InputError(f"{uri}: cannot be read: {error}") from error
     size = int(info["size"])

@@ -40,9 +40,6 @@ class SourceFile(NamedTuple):
     checksum: str = ""
     """Verified published checksum, `sha1:...` or `md5:...`, or ""."""
 
-    believed: str = ""
-    """Checksum list from which `sha256` was taken (`trust_checksums`), or ""."""
-
     encoding: str = ""
     """Name of Python's codec of a plain text, found when it was planned. "": unknown, found by the
     worker that reads the whole file. Only plain files in `utf-8` are read in parts."""

@@ -29,7 +29,7 @@ from pipelines.counters import Count
 from pipelines.io.checksums import is_checksum_list, published_checksums, verify_file
 from pipelines.io.compression import Chunk, Compression, Damage, compression_of, decompressed
 from pipelines.io.file_systems import SMALL_READ_AHEAD
-from pipelines.io.raw_files import expand_paths, file_size, open_file, parallel_map
+from pipelines.io.raw_files import expand_paths, open_file, parallel_map
 from pipelines.io.splits import RawText, SourceFile, Split, split_bytes
 from pipelines.mediawiki.bzip2 import BlockRange, read_range, split_at_blocks
 from pipelines.mediawiki.dumps import (
@@ -190,13 +190,9 @@ def _find_dumps(config: WikipediaSource) -> list[tuple[str, str]]:
 def _describe(files: list[tuple[str, str]], config: WikipediaSource) -> list[SourceFile]:
     uris = [uri for uri, _ in files]
     published = published_checksums(uris) if config.verify_checksums else {}
-    believed = published_checksums(uris, algorithms=("sha256",)) if config.trust_checksums else {}
 
     def describe(found: tuple[str, str]) -> SourceFile:
         uri, name = found
-        if uri in believed:
-            _, sha256, where = believed[uri]
-            return SourceFile(uri, name, file_size(uri), sha256, believed=where)
         # The streams are found while the file is digested, so that it is read once.
         search = StreamSearch() if needs_search(uri, name=name) else None
         read_as, checksum = verify_file(

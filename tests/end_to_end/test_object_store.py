@@ -347,7 +347,7 @@ def test_missing_bucket_is_an_error(bucket: str, gcs: FakeGcs, name: str) -> Non
     with pytest.raises(StoreError, match="the bucket exists"):
         ArtifactStore(f"{name}/store")
     for path in ("raw/*.txt", "raw/file.txt"):
-        with pytest.raises(MissingInputError, match="no folder or bucket above it exists"):
+        with pytest.raises(MissingInputError, match=name):
             expand_paths([f"{name}/{path}"])
 
 

@@ -16,7 +16,6 @@ from support.lineage_builder import (
     RUN_ID,
     put,
     put_recipe,
-    raw_file,
 )
 
 from flows.store.artifacts import ArtifactStore
@@ -193,23 +192,3 @@ def test_trace_shows_page_and_bytes(cli: Cli, made: Made) -> None:
     document = data["segments"]["document"]
     assert document["raw_file"]["checksum"] == DUMP.checksum
     assert (document["byte_start"], document["page_id"]) == (1000, 7)
-
-
-def test_checksum_of_a_list_is_not_called_verified(
-    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = ArtifactStore(str(tmp_path / "store"))
-    monkeypatch.setenv("BERTLOOM_STORE", store.root)
-    dump = raw_file("wiki.xml.bz2", trusted_checksum_file="/raw/sha256sums.txt")
-    spec = {"environment": {"numpy": "2.0.0"}}
-    made = put(store, "build-documents", raw=[dump], cache_key_inputs=spec).artifact_id
-    picture = tmp_path / "picture.svg"
-    assert _lines(cli, "lineage", made, "--svg", str(picture))
-    shown = {
-        "believed": "\n".join(_lines(cli, "show", made)),
-        ", from a list of checksums)": "\n".join(_lines(cli, "lineage", made)),
-        "2.0 kB, believed": picture.read_text("utf-8"),
-    }
-    for note, text in shown.items():
-        assert note in text
-        assert "verified" not in text

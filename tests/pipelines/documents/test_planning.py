@@ -1,4 +1,4 @@
-"""Raw files are read once for a key and its job, several at once, and not at all where believed."""
+"""Raw files are read once for a key and its job, several at once."""
 
 from __future__ import annotations
 
@@ -24,15 +24,14 @@ def _nothing_planned_before() -> None:
     wikipedia._plan_file.cache_clear()
 
 
-def _dumps(folder: Path, *, count: int = 3, has_index: bool = False) -> list[Path]:
+def _dumps(folder: Path, *, count: int = 3) -> list[Path]:
     found = []
     for number in range(count):
         own = folder / str(number)
         own.mkdir(parents=True)
         pages = [page(1000 * number + one) for one in range(300)]
         path, _ = write_multistream(own, pages, per_stream=2)
-        if not has_index:
-            next(own.glob("*-index*")).unlink()
+        next(own.glob("*-index*")).unlink()
         found.append(path)
     return found
 
@@ -104,35 +103,3 @@ def test_unwritable_cache_is_logged_once(
     for number in range(3):
         cache_value("bzip2-streams", hashlib.sha256(b"%d" % number).hexdigest(), [number])
     assert caplog.text.count(f"{tmp_path / 'file'}: cannot be written") == 1
-
-
-def test_believed_checksum_spares_reading_and_changes_nothing_else(tmp_path: Path) -> None:
-    folder = tmp_path / "raw"
-    dumps = _dumps(folder, has_index=True)
-    verified, trusting = _config(folder), _config(folder, trust_checksums=True)
-    raw, planned = raw_inputs(verified), plan(verified)
-    for path in dumps:
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
-        path.with_name("xwiki-sha256sums.txt").write_text(f"{digest}  {path.name}\n")
-    wikipedia._plan_file.cache_clear()
-    believed = raw_inputs(trusting)
-    assert all(item.trusted_checksum_file.endswith("xwiki-sha256sums.txt") for item in believed)
-    assert [item.model_copy(update={"trusted_checksum_file": ""}) for item in believed] == list(raw)
-    for piece, other in zip(plan(trusting), planned, strict=True):
-        file = piece.split.file._replace(believed="")
-        assert piece._replace(split=piece.split._replace(file=file)) == other
-    assert trusting.cache_key_fields() == verified.cache_key_fields()
-
-
-def test_believed_file_is_not_hashed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first, second = _dumps(tmp_path / "raw", count=2, has_index=True)
-    said = "ab" * 32  # a wrong digest, which is trusted
-    first.with_name("sha256sums.txt").write_text(f"{said}  {first.name}\n")
-    # A sha1 list will not do: by sha256 files are known in keys.
-    sha1 = hashlib.sha1(second.read_bytes()).hexdigest()
-    second.with_name("sha1sums.txt").write_text(f"{sha1}  {second.name}\n")
-    files = {piece.split.file for piece in plan(_config(tmp_path / "raw", trust_checksums=True))}
-    by_uri = {file.uri: file for file in files}
-    assert (by_uri[str(first)].sha256, by_uri[str(first)].checksum) == (said, "")
-    assert by_uri[str(second)].believed == ""
-    assert by_uri[str(second)].checksum == f"sha1:{sha1}"
