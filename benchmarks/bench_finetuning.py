@@ -36,15 +36,15 @@ import pyarrow as pa
 import torch
 
 from benchmarks.timing import add_data_option, parser_for, ratio, take_turns
-from model.data.permutation import permute
-from model.encoder.heads import BertForPretraining
-from model.encoder.hf_weights import save_model
+from model.bert import BertForPretraining
+from model.data.sampler import permute
 from model.finetuning.jobs import TrialJob
 from model.finetuning.loop import FineTuningModule
 from model.finetuning.setup import open_trial
-from model.task_types.by_name import TASK_TYPES
+from model.hf_weights import save_model
 from model.tasks import find_task
 from model.tasks.examples import examples_of_file
+from model.tasks.task_types import TASK_TYPES
 from model.training.checkpoints import Checkpoints
 from model.training.distributed import ProcessGroup
 from model.training.loop import Trainer

@@ -65,8 +65,8 @@ from benchmarks.bench_pretraining import (
     peer_step,
     precision,
 )
+from model.bert import BertForPretraining
 from model.data.batches import LoaderState, PretrainingBatch, StepBatch
-from model.encoder.heads import BertForPretraining
 from model.optim import build_optimizer
 from model.pretraining.module import PretrainingModule
 from model.training.checkpoints import Checkpoints

@@ -22,9 +22,7 @@ from torch.nn import functional
 
 from benchmarks.bench_pretraining import packing_lengths
 from benchmarks.timing import cpu_seconds, parser_for, ratio, take_turns
-from model.encoder.attention import SelfAttention
-from model.encoder.attention_layout import attention_layout
-from model.encoder.dropout import Dropout
+from model.attention import Dropout, SelfAttention, attention_layout
 from schemas.model_configs import ModelConfig
 
 TOKENS = 4_096

@@ -37,9 +37,9 @@ import pyarrow.compute as pc
 import torch
 
 from benchmarks.timing import parser_for, ratio, take_turns, wall_seconds
+from model.attention import seed_dropout
+from model.bert import BertForPretraining
 from model.data.batches import PretrainingBatch, TokenBatch
-from model.encoder.dropout import seed_dropout
-from model.encoder.heads import BertForPretraining
 from model.optim import build_optimizer
 from pipelines.arrays import offsets_of, ranges
 from pipelines.seeds import rng_for

@@ -24,7 +24,7 @@ from scipy.stats import norm, ttest_ind
 from benchmarks.timing import parser_for
 from model.tables.compare import LEVEL, Comparison, Side, compare
 from model.tables.resampling import Sample
-from model.task_types.row_terms import mean_terms
+from model.tasks.row_terms import mean_terms
 
 PAIR = Comparison(first="first", second="second", title="task", columns=("task",))
 """Systems to compare."""

@@ -14,7 +14,7 @@ from flows.run.preflight import check_checkpoint
 from flows.store.artifact import StoredArtifact
 from flows.store.artifact_paths import artifact_of_path
 from flows.store.runs import read_run, run_ids
-from model.encoder.hf_config import download_advice
+from model.hf_config import download_advice
 from model.task_results import read_evaluation
 from model.training.artifact_files import OPTIMIZER_FILE, STATE_FILE
 from model.training.workers import library_settings

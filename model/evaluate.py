@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 from model.finetuning.comparison import Comparison, Trial, compare, read_trials
 from model.finetuning.jobs import EvaluationJob
 from model.task_results import EvaluationResult, join_cuts
-from model.task_types.prediction_files import check_ids, predictions_file
 from model.tasks import Task, find_task
 from model.tasks.examples import read_examples, splits_of
+from model.tasks.prediction_files import check_ids, predictions_file
 from model.tasks.reduced_data import examples_cut
 from model.training.artifact_files import to_json, write_folder
 from model.training.health import read_warnings, summarize_restarts, warnings_json
@@ -37,8 +37,8 @@ from schemas.trial_names import trial_entry
 
 if TYPE_CHECKING:
     from model.finetuning import prediction as prediction  # runs elsewhere: part of the key
-    from model.task_types.row_terms import RowTerms
-    from model.task_types.task_type import Scored, TaskType
+    from model.tasks.row_terms import RowTerms
+    from model.tasks.task_type import Scored, TaskType
 
 
 _EXAMPLES = "examples"
@@ -151,7 +151,7 @@ class _Work:
 
     @property
     def task_type(self) -> TaskType:
-        from model.task_types.by_name import TASK_TYPES  # lazy: heavy imports
+        from model.tasks.task_types import TASK_TYPES  # lazy: heavy imports
 
         return TASK_TYPES[self.task.type]
 
@@ -218,7 +218,7 @@ class _Work:
 
     def write_row_terms(self, restarts: Sequence[Trial], *, output: str) -> FileEntry:
         """Write the terms of dev for each restart and for the majority class."""
-        from model.task_types.row_terms_files import write_row_terms  # lazy: heavy imports
+        from model.tasks.row_terms import write_row_terms  # lazy: heavy imports
 
         rows = input_file(self.examples, "dev.arrow").sha256
         return write_row_terms(self._row_terms(restarts), rows=rows, output=output)

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer
 
+from model.bert import BertForPretraining
 from model.data.batches import TokenBatch
-from model.encoder.heads import BertForPretraining
-from model.encoder.hf_config import check_layout, read_config, vocabulary_url
-from model.encoder.hf_weights import load_pretrained
+from model.hf_config import check_layout, read_config, vocabulary_url
+from model.hf_weights import load_pretrained
 from model.training.distributed import choose_device
 from pipelines.wordpiece.text_rules import complete_rules, read_stated_rules
 from pipelines.wordpiece.tokenizer import tokenizer_json

@@ -12,8 +12,8 @@ import uuid
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from model.encoder.hf_config import check_layout
 from model.finetuning.jobs import RECORDS, TrialJob
+from model.hf_config import check_layout
 from model.training.artifact_files import (
     OPTIMIZER_FILE,
     STATE_FILE,

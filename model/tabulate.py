@@ -14,8 +14,8 @@ from model.tables.glue_submission import build_submission
 from model.tables.render import to_csv, to_markdown
 from model.tables.results import Evaluation, in_order, result_rows
 from model.tables.sweeps import Sweep
-from model.task_types.row_terms_files import read_row_terms
 from model.tasks import TASKS
+from model.tasks.row_terms import read_row_terms
 from model.training.artifact_files import write_file
 from schemas.errors import PredictionsError
 from schemas.execution_configs import ExecutionConfig

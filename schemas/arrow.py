@@ -201,7 +201,7 @@ ROW_TERMS = _table(
     "row-terms",
     1,
     metric=pa.string(),
-    statistic=pa.string(),  # `Statistic` of model.task_types.row_terms
+    statistic=pa.string(),  # `Statistic` of model.tasks.row_terms
     trial=pa.string(),  # restart; "" for the majority class
     rows=pa.string(),  # sha256 of the examples
     columns=pa.uint8(),  # number of terms of a row

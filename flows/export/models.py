@@ -6,7 +6,7 @@ import json
 
 from flows.export.atomic_folder import AtomicFolder
 from flows.store.artifacts import ArtifactStore
-from model.encoder.hf_config import CONFIG_FILE, WEIGHTS_FILE
+from model.hf_config import CONFIG_FILE, WEIGHTS_FILE
 from model.task_results import read_evaluation
 from pipelines.io.file_systems import file_system, open_stream
 from pipelines.io.stage_inputs import InputFile, input_file

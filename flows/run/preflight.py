@@ -11,7 +11,7 @@ from pathlib import Path
 from flows.run.dependencies import missing_dependencies
 from flows.run.graph import Step
 from model.build_examples import check_files
-from model.encoder.hf_config import check_layout, vocabulary_url
+from model.hf_config import check_layout, vocabulary_url
 from pipelines.runners.registry import check_known, get_runner
 from pipelines.vocabulary.raw_inputs import raw_inputs
 from pipelines.wordpiece.text_rules import read_stated_rules

@@ -9,7 +9,7 @@ import torch
 
 from model.data.batches import PretrainingBatch, TokenBatch
 from model.data.dataset import InstanceRows
-from model.data.targets import next_tokens
+from model.data.masks import next_tokens
 from pipelines.arrays import Int64s, offsets_of, ranges
 from schemas.model_configs import Objective
 

@@ -13,8 +13,7 @@ from typing import Any, Literal, NamedTuple, NoReturn, Self
 import numpy as np
 import numpy.typing as npt
 
-from model.data.mapped_shards import ListColumn, MappedShards
-from model.data.shard_files import Ranks, local_files
+from model.data.shards import ListColumn, MappedShards, Ranks, local_files
 from pipelines.arrays import Bools, Int64s, offsets_of, ranges
 from pipelines.instances import HELD_OUT_PREFIX
 from schemas.errors import ArtifactCorruptError, InstanceDataError

@@ -20,8 +20,8 @@ import numpy.typing as npt
 from model.data.batches import LoaderState, PretrainingBatch, StepBatch
 from model.data.collator import MicroBatchCollator
 from model.data.dataset import InstanceDataset, InstanceRows, RowHeaders
+from model.data.masks import apply_dynamic_masks, count_dynamic_masks
 from model.data.sampler import BatchSampler, Window, rank_share
-from model.data.targets import apply_dynamic_masks, count_dynamic_masks
 from pipelines.arrays import Int64s, offsets_of
 from pipelines.instances.masking import VocabularyIds
 from schemas.corpus_configs import MaskingConfig

@@ -1,6 +1,6 @@
 """Global batches of features, split into micro-batches of packed sequences.
 
-Letters for shapes as in `model.task_types.features` and `model.data.batches`.
+Letters for shapes as in `model.tasks.features` and `model.data.batches`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import torch
 
 from model.data.batches import TokenBatch, pin, to_device
 from model.data.collator import token_batches
-from model.data.permutation import permute
-from model.task_types.features import IGNORED, Features
+from model.data.sampler import permute
+from model.tasks.features import IGNORED, Features
 from pipelines.arrays import Int64s, offsets_of, ranges
 from pipelines.seeds import key_for
 

@@ -19,8 +19,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from model.encoder.bert import BertModel, Dense, initialize_weights
-from model.encoder.dropout import Dropout, seed_dropout
+from model.attention import Dropout, seed_dropout
+from model.bert import BertModel, Dense, initialize_weights
 from model.finetuning.batches import TaskBatch, TaskOutput
 from model.finetuning.heads import add_loss
 from model.finetuning.task_model import (

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from model.data.batches import TokenBatch
 from model.finetuning.batches import TaskBatch, TaskOutput, device_tensor
-from model.task_types.features import IGNORED
+from model.tasks.features import IGNORED
 from pipelines.arrays import Int64s
 from schemas.finetune_configs import TaskTypeName
 

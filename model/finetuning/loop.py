@@ -18,10 +18,18 @@ from model.data.loader import prefetch
 from model.finetuning.batches import TaskBatch, TaskStep
 from model.finetuning.feature_tagger import FeatureTagger
 from model.finetuning.jobs import CURVE_FILE, TrialJob
-from model.finetuning.phases import Phase, TrialState, phases_of, steps_of
 from model.finetuning.prediction import PredictionOptions, compute_outputs
 from model.finetuning.results import write_results
-from model.finetuning.setup import DEV, Split, TrialSetup, open_trial
+from model.finetuning.setup import (
+    DEV,
+    Phase,
+    Split,
+    TrialSetup,
+    TrialState,
+    open_trial,
+    phases_of,
+    steps_of,
+)
 from model.optim import Optimizer, build_optimizer, learning_rate
 from model.training.checkpoints import Checkpoints
 from model.training.distributed import ProcessGroup, choose_precision, choose_worker_device

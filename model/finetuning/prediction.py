@@ -18,19 +18,19 @@ from pydantic import BaseModel, Field
 from torch import nn
 from tqdm import tqdm
 
-from model.encoder.hf_config import validate, vocabulary_url
 from model.finetuning.batches import TaskBatch, group_bounds, lay_out_units
 from model.finetuning.heads import HEADS
 from model.finetuning.jobs import EvaluationJob
 from model.finetuning.saved_models import describe_task_model, load_task_model
-from model.task_types.by_name import TASK_TYPES
-from model.task_types.features import Features
-from model.task_types.prediction_files import predictions_file, to_lines
-from model.task_types.qa import apply_threshold
-from model.task_types.squad_metrics import best_threshold
-from model.task_types.task_type import Encoding
+from model.hf_config import validate, vocabulary_url
 from model.tasks import find_task
 from model.tasks.examples import read_examples
+from model.tasks.features import Features
+from model.tasks.prediction_files import predictions_file, to_lines
+from model.tasks.qa import apply_threshold
+from model.tasks.squad_metrics import best_threshold
+from model.tasks.task_type import Encoding
+from model.tasks.task_types import TASK_TYPES
 from model.training.distributed import choose_worker_device
 from model.training.progress import ProgressFile
 from model.training.stopping import StopRequest

@@ -11,17 +11,16 @@ from typing import Any
 import torch
 
 from model.finetuning.jobs import CURVE_FILE, METRICS_FILE, TIMING_FILE
-from model.finetuning.phases import TrialState, phases_of
 from model.finetuning.prediction import PredictionOptions, predict
 from model.finetuning.saved_models import save_task_model
-from model.finetuning.setup import DEV, TrialSetup
+from model.finetuning.setup import DEV, TrialSetup, TrialState, phases_of
 from model.task_results import Cut, FinetunedModel, GridCell, TrainedAmount, TrialResult
-from model.task_types.by_name import TASK_TYPES
-from model.task_types.prediction_files import predictions_file, to_lines
-from model.task_types.qa import apply_threshold
-from model.task_types.squad_metrics import best_threshold
-from model.task_types.task_type import Prediction
+from model.tasks.prediction_files import predictions_file, to_lines
+from model.tasks.qa import apply_threshold
 from model.tasks.reduced_data import examples_cut
+from model.tasks.squad_metrics import best_threshold
+from model.tasks.task_type import Prediction
+from model.tasks.task_types import TASK_TYPES
 from model.training.artifact_files import to_json
 from model.training.distributed import choose_precision, device_name
 from model.training.health import TrainingWarning, check_answers, warnings_json

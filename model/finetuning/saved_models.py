@@ -14,8 +14,11 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field
 from safetensors.torch import save as save_tensors
 
-from model.encoder.bert import BertModel
-from model.encoder.hf_config import (
+from model.bert import BertModel
+from model.finetuning.feature_tagger import FeatureTagger
+from model.finetuning.heads import HEADS
+from model.finetuning.task_model import BILSTM_PREFIX, TaskModel
+from model.hf_config import (
     CONFIG_FILE,
     WEIGHTS_FILE,
     HFConfig,
@@ -25,16 +28,13 @@ from model.encoder.hf_config import (
     some_of,
     validate,
 )
-from model.encoder.hf_weights import (
+from model.hf_weights import (
     HFCheckpoint,
     fill_parameters,
     from_hf_state,
     hf_state,
     read_checkpoint,
 )
-from model.finetuning.feature_tagger import FeatureTagger
-from model.finetuning.heads import HEADS
-from model.finetuning.task_model import BILSTM_PREFIX, TaskModel
 from schemas.base_configs import DropoutProb
 from schemas.errors import CheckpointError, ConfigError
 from schemas.finetune_configs import LayerChoice, TaskTypeName

@@ -1,23 +1,25 @@
-"""Setup of a trial: tokenizer, features, and model."""
+"""Setup of a trial: tokenizer, features, model, and phases of training."""
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Generator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Unpack
 
 import pyarrow as pa
 
-from model.encoder.hf_config import vocabulary_url
+from model.finetuning.batches import TaskStep, epoch_order, task_batches
 from model.finetuning.feature_tagger import FeatureTagger, feature_tagger_from_checkpoint
 from model.finetuning.heads import HEADS
 from model.finetuning.jobs import TrialJob
 from model.finetuning.task_model import TaskModel, new_task_model, task_model_from_checkpoint
-from model.task_types.by_name import TASK_TYPES
-from model.task_types.features import Features
-from model.task_types.task_type import Encoding
+from model.hf_config import vocabulary_url
 from model.tasks import Task, find_task
 from model.tasks.examples import read_examples, splits_of
+from model.tasks.features import Features
+from model.tasks.task_type import Encoding
+from model.tasks.task_types import TASK_TYPES
 from pipelines.io.stage_inputs import InputFile, input_file
 from pipelines.seeds import key_for
 from pipelines.wordpiece.text_rules import (
@@ -244,3 +246,84 @@ def _open_model(
             f"embedding, got {tokenizer.vocab_size:,}. Use the model's own vocabulary."
         )
     return model
+
+
+class Phase(NamedTuple):
+    """Phase of a trial: the training data, or the augmentation before it."""
+
+    name: str
+    split: Split
+    batches: int
+    """Steps per epoch."""
+
+    start: int
+    """Steps of the phases before it."""
+
+    steps: int
+    """Steps of the phase; the learning rate ends at 0 there."""
+
+    whole: int
+    """Steps of all epochs; more than `steps` if `max_steps` ends the phase early."""
+
+    @property
+    def end(self) -> int:
+        """Steps of the trial at the end of the phase."""
+        return self.start + self.steps
+
+
+@dataclass
+class TrialState:
+    """State of a trial without its tensors.
+
+    Attributes:
+        steps: Steps in all phases.
+        examples, tokens: Total units and tokens trained on.
+        loss, losses: Sum and number of the losses since the curve's last line.
+        seconds: Training time (`model.training.loop.Stopwatch`).
+    """
+
+    steps: int = 0
+    examples: int = 0
+    tokens: int = 0
+    loss: float = 0.0
+    losses: int = 0
+    seconds: float = 0.0
+
+
+def phases_of(setup: TrialSetup) -> tuple[Phase, ...]:
+    """Return the phases of a trial in order; each has its own schedule and optimizer state."""
+    found: list[Phase] = []
+    config = setup.job.config
+    for name, epochs in ((AUGMENTATION, config.augmentation_epochs), (TRAIN, config.num_epochs)):
+        if name not in setup.splits:
+            continue
+        split = setup.splits[name]
+        batches = -(-split.features.units // config.batch_size)
+        whole = steps = batches * epochs
+        if config.max_steps is not None:
+            steps = min(steps, config.max_steps)
+        start = found[-1].end if found else 0
+        found.append(Phase(name, split, batches, start, steps, whole))
+    return tuple(found)
+
+
+def steps_of(phase: Phase, setup: TrialSetup, *, done: int) -> Generator[TaskStep]:
+    """Yield the batches of a phase after the first `done`; each epoch has its own order."""
+    config, features = setup.job.config, phase.split.features
+    while done < phase.steps:
+        epoch, begin = divmod(done, phase.batches)
+        order = epoch_order(
+            features.units,
+            seed=config.seed,
+            restart=config.restart,
+            phase=phase.name,
+            epoch=epoch,
+        )
+        left = min(phase.batches - begin, phase.steps - done)
+        yield from task_batches(
+            features,
+            order[begin * config.batch_size : (begin + left) * config.batch_size],
+            batch=config.batch_size,
+            per_device_max_tokens=config.per_device_max_tokens,
+        )
+        done += left

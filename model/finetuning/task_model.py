@@ -12,19 +12,19 @@ from typing import Generic, NamedTuple, TypeVar
 import torch
 from torch import nn
 
+from model.attention import Dropout, seed_dropout
+from model.bert import BertModel, Dense, initialize_weights
 from model.data.batches import TokenBatch
-from model.encoder.bert import BertModel, Dense, initialize_weights
-from model.encoder.dropout import Dropout, seed_dropout
-from model.encoder.hf_config import names_in
-from model.encoder.hf_weights import (
+from model.finetuning.batches import TaskBatch, TaskOutput, device_tensor
+from model.finetuning.heads import HEADS, add_loss, host_starts
+from model.finetuning.window_lstm import BiLSTM, lay_out_windows
+from model.hf_config import names_in
+from model.hf_weights import (
     HFCheckpoint,
     fill_parameters,
     from_hf_state,
     read_checkpoint,
 )
-from model.finetuning.batches import TaskBatch, TaskOutput, device_tensor
-from model.finetuning.heads import HEADS, add_loss, host_starts
-from model.finetuning.window_lstm import BiLSTM, lay_out_windows
 from pipelines.io.file_systems import file_system
 from schemas.errors import TrainingError
 from schemas.finetune_configs import TaskTypeName

@@ -19,11 +19,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from model.bert import BertForPretraining
 from model.data.batches import PretrainingBatch
 from model.data.dataset import InstanceDataset
 from model.data.loader import eval_batches
-from model.data.targets import next_tokens, restore_tokens
-from model.encoder.heads import BertForPretraining
+from model.data.masks import next_tokens, restore_tokens
 from model.pretraining.job import TrainingJob
 from model.pretraining.setup import PretrainingSetup
 from model.training.distributed import HostCopy, ProcessGroup

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from model.bert import BertForPretraining
 from model.data.batches import PretrainingBatch, StepBatch
-from model.encoder.heads import BertForPretraining
 from model.optim import learning_rate
 from model.pretraining.evaluation import HeldOutEvaluator, held_out_caution
 from model.pretraining.job import TrainingJob

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from model.encoder.hf_weights import save_model
+from model.hf_weights import save_model
 from model.pretraining.evaluation import held_out_caution
 from model.pretraining.job import TrainingJob
 from model.pretraining.setup import open_model

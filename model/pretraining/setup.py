@@ -9,13 +9,13 @@ from typing import Any
 
 from safetensors.torch import load as load_tensors
 
+from model.bert import BertForPretraining
 from model.data.batches import LoaderState
 from model.data.collator import MicroBatchCollator
 from model.data.dataset import InstanceDataset
 from model.data.loader import PretrainingDataLoader
-from model.encoder.heads import BertForPretraining
-from model.encoder.hf_config import vocabulary_url
-from model.encoder.hf_weights import load_pretrained
+from model.hf_config import vocabulary_url
+from model.hf_weights import load_pretrained
 from model.optim import Optimizer, build_optimizer
 from model.pretraining.job import TrainingJob
 from model.pretraining.state import PhaseState

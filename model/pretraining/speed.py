@@ -7,9 +7,9 @@ import time
 import numpy as np
 import torch
 
+from model.attention import seed_dropout
+from model.bert import BertForPretraining
 from model.data.batches import PretrainingBatch, TokenBatch
-from model.encoder.dropout import seed_dropout
-from model.encoder.heads import BertForPretraining
 from model.optim import build_optimizer
 from model.training.distributed import choose_device, choose_precision
 from pipelines.arrays import offsets_of

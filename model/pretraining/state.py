@@ -14,9 +14,9 @@ from typing import Any
 
 from torch import nn
 
+from model.bert import BertForPretraining
 from model.data.batches import LoaderState
-from model.encoder.heads import BertForPretraining
-from model.encoder.hf_weights import save_model
+from model.hf_weights import save_model
 from model.pretraining.job import TrainingJob
 from model.training.amounts import Amounts, Unit, budget_unit
 from model.training.artifact_files import snapshot_folder

@@ -14,7 +14,7 @@ from model.tables.paper import FEATURES_TABLE
 from model.tables.resampling import Sample, count_draws, draw_means
 from model.tables.results import MAJORITY_CLASS, ResultRow, main_rows
 from model.task_results import FinetunedModel, Result
-from model.task_types.row_terms import Float64s
+from model.tasks.row_terms import Float64s
 
 LEVEL = 0.05
 MEAN = "mean"

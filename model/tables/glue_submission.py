@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from model.tables.results import Evaluation
-from model.task_types.prediction_files import predictions_file, read_lines
+from model.tasks.prediction_files import predictions_file, read_lines
 from model.tasks.task import Task
 from pipelines.io.stage_inputs import InputFile
 from schemas.errors import PredictionsError

@@ -20,8 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from model.task_types.row_terms import Float64s, RowTerms, lowest_value, weighted_values
-from model.task_types.row_terms_files import StoredTerms
+from model.tasks.row_terms import Float64s, RowTerms, StoredTerms, lowest_value, weighted_values
 from pipelines.seeds import rng_for
 
 DRAWS = 2000

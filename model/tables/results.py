@@ -20,7 +20,7 @@ from model.task_results import (
     Scores,
     find_score,
 )
-from model.task_types.row_terms_files import StoredTerms
+from model.tasks.row_terms import StoredTerms
 from model.tasks.task import Task
 
 MAJORITY_CLASS = "majority class"

@@ -172,7 +172,7 @@ class Task:
     only; stored and submitted predictions have the official names."""
 
     metrics: tuple[str, ...]
-    """Names in `model.task_types.metrics`; the first chooses the best cell on dev (larger is
+    """Names in `model.tasks.metrics`; the first chooses the best cell on dev (larger is
     better)."""
 
     can_split_train: bool = False

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from model.encoder.hf_config import (
+from model.hf_config import (
     CONFIG_FILE,
     WEIGHTS_FILE,
     check_layout,

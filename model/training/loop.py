@@ -20,9 +20,9 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from model.attention import seed_dropout
+from model.bert import Block
 from model.data.batches import to_device
-from model.encoder.bert import Block
-from model.encoder.dropout import seed_dropout
 from model.optim import Optimizer
 from model.training.checkpoints import Checkpoints
 from model.training.distributed import HostCopy, ProcessGroup

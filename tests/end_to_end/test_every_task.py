@@ -15,8 +15,8 @@ from flows.lineage.resolve import resolve
 from flows.model_loading import open_predictors
 from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
-from model.task_types.prediction_files import read_lines
 from model.tasks import TASKS
+from model.tasks.prediction_files import read_lines
 from model.training.workers import end_workers
 from schemas.finetune_configs import EnsembleConfig, ExamplesConfig, FinetuneConfig
 from schemas.manifest import Manifest

@@ -22,12 +22,10 @@ from support.flash_on_cpu import register_flash_on_cpu
 from support.generated_training import generated_job, logged_losses
 from torch import nn
 
+from model import bert
+from model.attention import Dropout, SelfAttention, attention_layout, seed_dropout
+from model.bert import Dense
 from model.data.batches import PretrainingBatch, StepBatch
-from model.encoder import bert
-from model.encoder.attention import SelfAttention
-from model.encoder.attention_layout import attention_layout
-from model.encoder.bert import Dense
-from model.encoder.dropout import Dropout, seed_dropout
 from model.optim import build_optimizer
 from model.pretraining.module import PretrainingModule, train
 from model.training.distributed import ProcessGroup, choose_precision

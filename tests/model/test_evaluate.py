@@ -20,11 +20,11 @@ from model.finetuning.loop import train_trial
 from model.finetuning.prediction import Predictor, answer, run_evaluation
 from model.tables.results import Evaluation, result_rows
 from model.task_results import EvaluationResult
-from model.task_types.by_name import TASK_TYPES
-from model.task_types.prediction_files import read_lines
-from model.task_types.row_terms_files import read_row_terms
 from model.tasks import TASKS
 from model.tasks.examples import read_examples
+from model.tasks.prediction_files import read_lines
+from model.tasks.row_terms import read_row_terms
+from model.tasks.task_types import TASK_TYPES
 from model.training.artifact_files import write_folder
 from model.training.stopping import StopRequest
 from schemas.execution_configs import ExecutionConfig

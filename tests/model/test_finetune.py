@@ -23,10 +23,10 @@ from support.store_builder import as_given
 from model.finetune import finetune, raw_inputs
 from model.finetuning.jobs import CURVE_FILE, RECORDS
 from model.finetuning.prediction import Predictor, answer
-from model.task_types.by_name import TASK_TYPES
-from model.task_types.prediction_files import read_lines
 from model.tasks import TASKS
 from model.tasks.examples import read_examples
+from model.tasks.prediction_files import read_lines
+from model.tasks.task_types import TASK_TYPES
 from model.training import workers
 from model.training.workers import stop_running_calls
 from pipelines.wordpiece.vocab_files import TOKENIZER_CONFIG_FILE, VOCAB_FILE

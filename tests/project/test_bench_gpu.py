@@ -14,7 +14,7 @@ import torch
 
 from benchmarks import bench_gpu
 from benchmarks.bench_gpu import Case, Measurement, Settings, Timer, mixed_lengths
-from model.encoder import bert
+from model import bert
 
 TINY = [
     "--device",

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from model.bert import BertForPretraining
 from model.data.batches import PretrainingBatch, TokenBatch
-from model.encoder.heads import BertForPretraining
 from pipelines.arrays import ranges
 from pipelines.seeds import rng_for
 from schemas.model_configs import ModelConfig, Objective

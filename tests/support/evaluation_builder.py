@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from model.tables.results import Evaluation, ResultRow, result_rows
-from model.task_types.row_terms import RowTerms, mean_terms
-from model.task_types.row_terms_files import StoredTerms, write_row_terms
 from model.tasks import TASKS
+from model.tasks.row_terms import RowTerms, StoredTerms, mean_terms, write_row_terms
 from schemas.manifest import FileEntry, StageInput
 
 BASE = {

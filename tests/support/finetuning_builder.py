@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from model.encoder.heads import BertForPretraining
-from model.encoder.hf_weights import save_model
+from model.bert import BertForPretraining
 from model.finetuning.jobs import TrialJob
 from model.finetuning.saved_models import save_task_model
 from model.finetuning.task_model import new_task_model
-from model.task_types.features import IGNORED, Features
+from model.hf_weights import save_model
 from model.tasks import TASKS
+from model.tasks.features import IGNORED, Features
 from pipelines.io.shards import ShardWriter
 from pipelines.seeds import rng_for
 from pipelines.wordpiece.tokenizer import tokenizer_config_json

@@ -15,7 +15,7 @@ from model.finetuning.feature_tagger import FeatureTagger
 from model.finetuning.saved_models import save_task_model
 from model.finetuning.task_model import TaskModel
 from model.finetuning.window_lstm import BiLSTM
-from model.task_types.features import IGNORED
+from model.tasks.features import IGNORED
 from pipelines.seeds import rng_for
 from schemas.finetune_configs import LayerChoice, TaskTypeName
 from schemas.model_configs import ModelConfig

@@ -95,7 +95,7 @@ def start_process(job: TrainingJob, **options: Any) -> subprocess.Popen[str]:
     folder = Path(job.work)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "job.json").write_text(job.model_dump_json())
-    command = [sys.executable, "-m", "model.pretraining.job", str(folder / "job.json")]
+    command = [sys.executable, "-m", "model.pretraining.process", str(folder / "job.json")]
     return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **options)
 
 

@@ -35,7 +35,7 @@ from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
 from model.data.collator import MicroBatchCollator
 from model.data.dataset import InstanceDataset
-from model.encoder.hf_weights import load_pretrained
+from model.hf_weights import load_pretrained
 from schemas.errors import (
     ArtifactCorruptError,
     ConfigError,

@@ -22,7 +22,7 @@ from model.data.batches import LoaderState
 from model.data.collator import IGNORE_INDEX, MicroBatchCollator
 from model.data.dataset import InstanceDataset
 from model.data.loader import PretrainingDataLoader, eval_batches, prefetch
-from model.data.permutation import stream_rows
+from model.data.sampler import stream_rows
 from pipelines.instances.masking import mask_batch
 from pipelines.seeds import key_for, random_bits
 from schemas.corpus_configs import MaskingConfig

@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.data.permutation import permute, stream_rows
+from model.data.sampler import permute, stream_rows
 
 
 @given(st.integers(1, 3000), st.integers(0, (1 << 64) - 1))

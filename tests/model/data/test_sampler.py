@@ -8,8 +8,7 @@ from support.instance_builder import LONGEST, random_shards, write_artifact
 
 from model.data.collator import MicroBatchCollator
 from model.data.dataset import InstanceDataset
-from model.data.permutation import stream_rows
-from model.data.sampler import BatchSampler, rank_share
+from model.data.sampler import BatchSampler, rank_share, stream_rows
 from schemas.errors import ConfigError
 from schemas.model_configs import BatchConfig
 

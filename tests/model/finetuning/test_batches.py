@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from model.finetuning import batches
 from model.finetuning.batches import TaskStep, epoch_order, task_batches
-from model.task_types.features import IGNORED, Features
+from model.tasks.features import IGNORED, Features
 from model.training.distributed import choose_worker_device
 from model.training.workers import WORKER_VARIABLE
 

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 
 from model.finetuning.comparison import Trial, compare, read_trials
-from model.task_types.by_name import TASK_TYPES
-from model.task_types.prediction_files import read_lines, to_lines
-from model.task_types.task_type import Scored
 from model.tasks import TASKS, Task
+from model.tasks.prediction_files import read_lines, to_lines
+from model.tasks.task_type import Scored
+from model.tasks.task_types import TASK_TYPES
 from schemas.arrow import EXAMPLES
 from schemas.errors import CorruptInputError, InputError, PredictionsError
 from schemas.manifest import StageInput

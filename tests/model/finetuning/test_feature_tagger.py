@@ -18,9 +18,9 @@ from support.task_model_builder import (
     units_of,
 )
 
-from model.encoder.dropout import seed_dropout
-from model.encoder.hf_weights import save_model
+from model.attention import seed_dropout
 from model.finetuning.feature_tagger import FeatureTagger, feature_tagger_from_checkpoint
+from model.hf_weights import save_model
 from model.optim import build_optimizer
 from schemas.errors import ConfigError
 from schemas.finetune_configs import LayerChoice

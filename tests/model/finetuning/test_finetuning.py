@@ -22,8 +22,8 @@ from support.finetuning_builder import (
     write_examples,
 )
 
+from model.bert import BertModel
 from model.data.batches import TokenBatch
-from model.encoder.bert import BertModel
 from model.finetuning import loop
 from model.finetuning.batches import TaskStep
 from model.finetuning.jobs import CURVE_FILE, TrialJob
@@ -31,9 +31,9 @@ from model.finetuning.loop import train_trial
 from model.finetuning.prediction import Predictor, answer
 from model.finetuning.saved_models import load_task_model
 from model.finetuning.setup import TrialSetup, open_trial
-from model.task_types.prediction_files import read_lines, to_lines
 from model.tasks import TASKS
 from model.tasks.examples import read_examples
+from model.tasks.prediction_files import read_lines, to_lines
 from model.training.checkpoints import Checkpoints
 from model.training.loop import Trainer
 from model.training.progress import PROGRESS_FILE

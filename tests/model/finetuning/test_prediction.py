@@ -15,15 +15,15 @@ import torch
 from safetensors.torch import load_file, save_file
 from support.finetuning_builder import KINDS, VOCAB, features_of, text_rows, write_tuned
 
-from model.encoder.hf_config import CONFIG_FILE, WEIGHTS_FILE
 from model.finetuning import prediction
 from model.finetuning.batches import task_batches
 from model.finetuning.prediction import PredictionOptions, Predictor, answer, predict
 from model.finetuning.saved_models import TunedModel, load_task_model
 from model.finetuning.task_model import TaskModel
-from model.task_types import classification
-from model.task_types.by_name import TASK_TYPES
-from model.task_types.features import Features
+from model.hf_config import CONFIG_FILE, WEIGHTS_FILE
+from model.tasks import classification
+from model.tasks.features import Features
+from model.tasks.task_types import TASK_TYPES
 from schemas.arrow import TEXT_EXAMPLES
 from schemas.errors import CheckpointError, PredictionsError
 from schemas.finetune_configs import FeaturesConfig

@@ -24,14 +24,14 @@ from support.task_model_builder import (
     written,
 )
 
-from model.encoder.dropout import Dropout, seed_dropout
-from model.encoder.hf_weights import save_model
+from model.attention import Dropout, seed_dropout
 from model.finetuning.batches import TaskBatch
 from model.finetuning.task_model import (
     TaskModel,
     new_task_model,
     task_model_from_checkpoint,
 )
+from model.hf_weights import save_model
 from model.optim import build_optimizer, has_decay
 from schemas.errors import TrainingError
 from schemas.finetune_configs import TaskTypeName

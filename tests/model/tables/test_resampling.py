@@ -10,8 +10,8 @@ from benchmarks.bench_verdicts import PAIR, POPULATIONS, RTE, SST_2, Population,
 from model.tables import resampling
 from model.tables.compare import LEVEL, Side, compare
 from model.tables.resampling import Sample, draw_means
-from model.task_types.metrics import METRICS
-from model.task_types.row_terms import Float64s, RowTerms, answer_terms, mean_terms, weighted_values
+from model.tasks.metrics import METRICS
+from model.tasks.row_terms import Float64s, RowTerms, answer_terms, mean_terms, weighted_values
 
 Numbers = npt.NDArray[np.int64] | npt.NDArray[np.float64]
 

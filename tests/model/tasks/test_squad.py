@@ -19,8 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import complexity
 
-from model.task_types.squad_metrics import gold_answers, score_question
 from model.tasks.squad import NOT_FOUND, SQUAD_TASKS, check_answers
+from model.tasks.squad_metrics import gold_answers, score_question
 from model.tasks.task import BadRow, Row
 from schemas.arrow import SPAN_EXAMPLES
 from schemas.errors import TaskDataError

@@ -9,12 +9,12 @@ from support.task_file_builder import ROWS, write_task_file
 from support.task_rows import build, read
 
 from model.tables.paper import PAPER_TABLES
-from model.task_types.by_name import TASK_TYPES
-from model.task_types.metrics import METRICS
 from model.tasks import TASKS, Task, find_task
 from model.tasks.examples import read_examples, splits_of
+from model.tasks.metrics import METRICS
 from model.tasks.sentences import read_text_rows
 from model.tasks.task import FileLayout
+from model.tasks.task_types import TASK_TYPES
 from schemas.arrow import EXAMPLES
 from schemas.errors import ConfigError, TaskDataError
 

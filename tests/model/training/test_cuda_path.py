@@ -14,10 +14,10 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from model import attention
+from model.attention import seed_dropout
 from model.data import batches as data_batches
-from model.data import shard_files
-from model.encoder import attention_layout
-from model.encoder.dropout import seed_dropout
+from model.data import shards
 from model.finetuning import window_lstm
 from model.training.distributed import ProcessGroup
 from model.training.throughput import ThroughputMeter, Work
@@ -76,8 +76,8 @@ class Copies:
 def test_layout_is_copied_from_pinned_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     copies = Copies(monkeypatch)
     lengths = np.array([3, 5, 2])
-    attention_layout.attention_layout(lengths, heads=2, device=CUDA, flash=True, has_dropout=True)
-    attention_layout._group(np.cumsum(lengths) - lengths, lengths, CUDA)
+    attention.attention_layout(lengths, heads=2, device=CUDA, flash=True, has_dropout=True)
+    attention._group(np.cumsum(lengths) - lengths, lengths, CUDA)
     assert copies.made == [(True, True)] * 5
 
 
@@ -155,7 +155,7 @@ def verify(folders: list[Path], files: list[InputFile]) -> list[Any]:
         own = [file._replace(url=str(folders[rank] / file.path)) for file in files]
         ranks: Any = ThreadRanks(rank, rank if rank < 2 else 0, shared)
         try:
-            outcomes[rank] = shard_files._verify_in_turns(own, ranks)
+            outcomes[rank] = shards._verify_in_turns(own, ranks)
         except (ArtifactCorruptError, InstanceDataError) as error:
             outcomes[rank] = type(error)
 

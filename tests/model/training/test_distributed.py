@@ -14,7 +14,7 @@ from support.training_builder import SmallCorpus
 from torch.distributed.run import config_from_args, parse_args
 
 from model.pretraining import module
-from model.pretraining.job import train_on_all_gpus
+from model.pretraining.process import train_on_all_gpus
 from model.training.distributed import choose_precision
 from model.training.machines import Rendezvous
 from model.training.stopping import StopRequest
@@ -88,7 +88,7 @@ def test_auto_starts_one_process_per_gpu(
         assert command == ["train"]
     else:
         assert f"--nproc-per-node={processes}" in command
-        assert command[-2:] == ["model.pretraining.job", "job.json"]
+        assert command[-2:] == ["model.pretraining.process", "job.json"]
 
 
 @pytest.mark.parametrize(

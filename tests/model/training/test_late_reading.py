@@ -18,8 +18,8 @@ from support.finetuning_builder import (
 )
 from support.training_builder import SmallCorpus, curve_lines
 
+from model import bert
 from model.data.batches import StepBatch
-from model.encoder import bert
 from model.finetuning.loop import train_trial
 from model.pretraining import evaluation
 from model.pretraining.module import PretrainingModule, train

@@ -20,7 +20,7 @@ from support.training_builder import (
 
 from flows.bert import recipe_steps
 from model import pretrain as stage
-from model.encoder.heads import BertForPretraining
+from model.bert import BertForPretraining
 from model.finetuning.setup import open_trial
 from model.pretraining.evaluation import HeldOutEvaluator
 from model.pretraining.job import TrainingJob

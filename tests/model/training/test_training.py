@@ -39,7 +39,7 @@ from support.waiting import wait_until
 from flows.store.activity import ActiveRun
 from flows.store.artifacts import ArtifactStore
 from flows.store.leases import Lease, acquire_or_holder
-from model.encoder.hf_weights import save_model
+from model.hf_weights import save_model
 from model.pretraining.job import TrainingJob
 from model.pretraining.module import PretrainingModule, train
 from model.pretraining.publish import publish
@@ -360,7 +360,7 @@ def test_killed_process_is_an_error_of_the_run(small_corpus: SmallCorpus, tmp_pa
         wait_until(lambda: has_steps(tmp_path, 1))
         for process in psutil.Process().children(recursive=True):
             with contextlib.suppress(psutil.NoSuchProcess):  # another one may end just now
-                if "model.pretraining.job" in process.cmdline():
+                if "model.pretraining.process" in process.cmdline():
                     process.kill()
 
     killer = threading.Thread(target=kill)

@@ -14,8 +14,8 @@ import pytest
 
 from flows.quickstart.folder_scan import scan_folder
 from flows.recipes.safe_yaml import read_yaml
-from model.encoder.hf_config import CONFIG_FILE, WEIGHTS_FILE
-from model.encoder.hf_weights import read_checkpoint
+from model.hf_config import CONFIG_FILE, WEIGHTS_FILE
+from model.hf_weights import read_checkpoint
 from model.tasks.files import file_lines
 from pipelines.io.raw_files import expand_paths, open_file, parallel_map
 from pipelines.wordpiece.vocab_files import read_vocab

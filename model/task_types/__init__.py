@@ -1,1 +1,0 @@
-"""Task types: features, predictions and scores of each. Without torch."""

@@ -1,0 +1,272 @@
+"""Classification, regression and choice: a label or a number for one text, a pair or continuations.
+
+Paper 4.1 and 4.4. Long texts are truncated.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from model.tasks.features import Features, Texts, encode_texts, join_texts, truncated_lengths
+from model.tasks.metrics import METRICS, Answers
+from model.tasks.row_terms import RowTerms, answer_terms
+from model.tasks.task import Task
+from model.tasks.task_type import Encoding, Prediction, check_outputs, no_answers
+from pipelines.arrays import Bools, Float32s, Int64s
+from schemas.errors import PredictionsError, TaskDataError
+
+Float64s: TypeAlias = npt.NDArray[np.float64]
+
+
+class _Answers(NamedTuple):
+    """Valid answers of a task."""
+
+    type: type[str] | type[int] | type[float]
+    numbers: Mapping[Any, int] = {}
+    """Numbers of the valid labels, in order; {} for any label."""
+
+    @classmethod
+    def of(cls, task: Task, labels: Sequence[str]) -> _Answers:
+        """Return the answers of a task whose model has these labels."""
+        if task.type == "regression":
+            return cls(float)
+        is_choice = task.type == "choice"
+        valid = range(task.choices) if is_choice else labels
+        numbers = {label: number for number, label in enumerate(valid)}
+        return cls(int if is_choice else str, numbers)
+
+    def has(self, value: Any) -> bool:
+        """Return whether a value is a valid answer."""
+        if self.type is float:
+            is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            return is_number and abs(value) <= sys.float_info.max  # excludes NaN, too
+        return type(value) is self.type and (not self.numbers or value in self.numbers)
+
+    def describe(self) -> str:
+        """Describe valid answers, for messages."""
+        if self.type is float:
+            return "a finite number"
+        if self.type is int:
+            return f"a number from 0 to {len(self.numbers) - 1}"
+        return f"one of {', '.join(self.numbers)}" if self.numbers else "the name of a label"
+
+    def to_numbers(self, answers: Sequence[Any]) -> Int64s | Float64s:
+        """Return valid answers as numbers of labels, or as values."""
+        if self.type is float:
+            return np.array(answers, np.float64)
+        return np.array([self.numbers[answer] for answer in answers], np.int64)
+
+
+# Features
+
+
+def build_features(examples: pa.Table, encoding: Encoding, *, is_training: bool) -> Features:
+    """Return `[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]` for each row; each row is kept."""
+    second = examples["text_b"]
+    return _join_sequences(
+        examples,
+        encode_texts(examples["text_a"], encoding.tokenizer),
+        encode_texts(pc.fill_null(second, ""), encoding.tokenizer),
+        second.is_valid().to_numpy(),
+        encoding=encoding,
+        is_training=is_training,
+    )
+
+
+def build_choice_features(examples: pa.Table, encoding: Encoding, *, is_training: bool) -> Features:
+    """Return `[CLS] context [SEP] continuation [SEP]` for each continuation of each row."""
+    choices = encoding.task.choices
+    contexts = encode_texts(examples["context"], encoding.tokenizer)
+    second = encode_texts(pc.list_flatten(examples["continuations"]), encoding.tokenizer)
+    return _join_sequences(
+        examples,
+        Texts(contexts.ids, *(np.repeat(part, choices) for part in contexts[1:])),
+        second,
+        np.ones(len(second.lengths), np.bool_),
+        encoding=encoding,
+        is_training=is_training,
+    )
+
+
+def _join_sequences(
+    examples: pa.Table,
+    first: Texts,
+    second: Texts,
+    has_second: Bools,
+    *,
+    encoding: Encoding,
+    is_training: bool,
+) -> Features:
+    task = encoding.task
+    room = encoding.config.max_seq_length - np.where(has_second, 3, 2)
+    kept_a, kept_b = truncated_lengths(first.lengths, second.lengths, room=room)
+    cut = first.lengths + second.lengths - kept_a - kept_b
+    sequences = join_texts(
+        first._replace(lengths=kept_a),
+        second._replace(lengths=kept_b),
+        has_second,
+        tokenizer=encoding.tokenizer,
+    )
+    per_unit = task.choices or 1
+    return Features(
+        kind=task.type,
+        **sequences._asdict(),
+        rows=np.arange(len(kept_a) // per_unit, dtype=np.int64),
+        per_unit=per_unit,
+        labels=_read_labels(examples, encoding, is_training=is_training),
+        counters={"texts-truncated": int((cut > 0).sum()), "tokens-cut": int(cut.sum())},
+    )
+
+
+def _read_labels(
+    examples: pa.Table, encoding: Encoding, *, is_training: bool
+) -> Int64s | Float64s | None:
+    """Return the labels of all rows, or None where none has one.
+
+    Raises:
+        TaskDataError: Some rows have no label, or none has one and they are to be trained on.
+    """
+    task = encoding.task
+    column = "score" if task.type == "regression" else "label"
+    missing = examples[column].null_count
+    if not missing:
+        return _Answers.of(task, encoding.labels).to_numbers(examples[column].to_pylist())
+    if missing == len(examples) and not is_training:
+        return None
+    row = pc.index(examples[column].is_null(), True).as_py()
+    expected = "every row of the training data" if is_training else "every row of a split or none"
+    raise TaskDataError(
+        f"{task.name}: {missing} of {len(examples)} rows have no {column}, the first is row {row} "
+        f"(id {examples['id'][row]}): expected a {column} in {expected}"
+    )
+
+
+# Predictions
+
+
+def decode_labels(
+    examples: pa.Table, features: Features, outputs: Float32s, *, encoding: Encoding
+) -> list[dict[str, Any]]:
+    """Return the `label` of the largest output, the first of equal ones, and probabilities."""
+    del features
+    names = encoding.labels
+    return [
+        {"id": row, "label": names[best], "probabilities": dict(zip(names, shares, strict=True))}
+        for row, best, shares in _choices(examples, outputs, task=encoding.task)
+    ]
+
+
+def decode_scores(
+    examples: pa.Table, features: Features, outputs: Float32s, *, encoding: Encoding
+) -> list[dict[str, Any]]:
+    """Return the model's output as `score`, also beyond the scale of the labels."""
+    del features
+    check_outputs(outputs, task=encoding.task)
+    pairs = zip(examples["id"].to_pylist(), outputs.astype(np.float64).tolist(), strict=True)
+    return [{"id": name, "score": score} for name, score in pairs]
+
+
+def decode_choices(
+    examples: pa.Table, features: Features, outputs: Float32s, *, encoding: Encoding
+) -> list[dict[str, Any]]:
+    """Return the number of the likeliest continuation as `label`, and a list of probabilities."""
+    del features
+    return [
+        {"id": row, "label": best, "probabilities": shares}
+        for row, best, shares in _choices(examples, outputs, task=encoding.task)
+    ]
+
+
+def _choices(
+    examples: pa.Table, outputs: Float32s, *, task: Task
+) -> Iterator[tuple[str, int, list[float]]]:
+    """Yield the id of each example, its largest output, and the probabilities of all outputs."""
+    check_outputs(outputs, task=task)
+    # In float64, so that they add up to 1 in tables.
+    shares = np.exp(outputs.astype(np.float64) - outputs.max(axis=1, keepdims=True))
+    shares /= shares.sum(axis=1, keepdims=True)
+    best = outputs.argmax(axis=1).tolist()
+    yield from zip(examples["id"].to_pylist(), best, shares.tolist(), strict=True)
+
+
+# Scores
+
+
+def score(
+    examples: pa.Table, predictions: Sequence[Prediction], *, task: Task, column: str
+) -> dict[str, float]:
+    """Return the task's metrics (`model.tasks.metrics`). F1 is of the second label."""
+    sides = _sides(examples, predictions, task=task, column=column)
+    return {name: METRICS[name](*sides) for name in task.metrics}
+
+
+def row_terms(
+    examples: pa.Table, predictions: Sequence[Prediction], *, task: Task, column: str
+) -> dict[str, RowTerms]:
+    """Return the terms of the task's metrics."""
+    sides = _sides(examples, predictions, task=task, column=column)
+    return {name: answer_terms(name, *sides) for name in task.metrics}
+
+
+def _sides(
+    examples: pa.Table, predictions: Sequence[Prediction], *, task: Task, column: str
+) -> tuple[Answers, Answers]:
+    """Return right and predicted answers as numbers.
+
+    Raises:
+        PredictionsError: A prediction is invalid.
+    """
+    gold = examples[column].to_pylist()
+    predicted: list[Any] = [prediction.get(column) for prediction in predictions]
+    valid = _Answers.of(task, task.labels)
+    for name, value in zip(examples["id"].to_pylist(), predicted, strict=True):
+        if not valid.has(value):
+            raise PredictionsError(
+                f"{task.name}, {name}: the {column} {value!r:.60}: expected {valid.describe()}"
+            )
+    if valid.type is str and not valid.numbers:
+        valid = _Answers.of(task, sorted({*gold, *predicted}))
+    return valid.to_numbers(gold), valid.to_numbers(predicted)
+
+
+# The majority baseline
+
+
+def find_majority_label(examples: pa.Table, *, task: Task, labels: Sequence[str]) -> dict[str, Any]:
+    """Return the most frequent label, and the shares of the training data as probabilities."""
+    shares = _shares(examples, labels, task=task)
+    return {"label": max(labels, key=lambda name: shares[name]), "probabilities": shares}
+
+
+def find_mean_score(examples: pa.Table, *, task: Task, labels: Sequence[str]) -> dict[str, Any]:
+    """Return the mean `score`."""
+    del labels
+    mean = pc.mean(examples["score"]).as_py()
+    if mean is None:
+        raise no_answers(task)
+    return {"score": float(mean)}
+
+
+def find_majority_choice(
+    examples: pa.Table, *, task: Task, labels: Sequence[str]
+) -> dict[str, Any]:
+    """Return the most frequent number, and the shares of the training data."""
+    del labels
+    shares = list(_shares(examples, range(task.choices), task=task).values())
+    return {"label": shares.index(max(shares)), "probabilities": shares}
+
+
+def _shares(examples: pa.Table, labels: Sequence[Any], *, task: Task) -> dict[Any, float]:
+    """Return the share of each label among labeled examples."""
+    counts = Counter(name for name in examples["label"].to_pylist() if name is not None)
+    if not counts:
+        raise no_answers(task)
+    return {label: counts[label] / counts.total() for label in labels}
