@@ -145,7 +145,7 @@ docs: setup-dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	@echo "build/site/index.html; with search: python -m http.server --directory build/site"
 
-# Wheels and the data of a small training; BERTLOOM_DATA names the raw data. See docs/gpu.md.
+# Wheels and the data of a small training; BERTLOOM_DATA names the raw data. See docs/how-to/gpu.md.
 gpu-kit: setup
 	$(BIN)/python -m deploy.gpu.kit
 

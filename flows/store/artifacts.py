@@ -1,6 +1,6 @@
 """Artifact store: immutable folders, each published by a pointer under its cache key.
 
-docs/store.md shows the layout. Readers see an artifact only through a pointer. A folder without one
+docs/running.md shows the layout. Readers see an artifact only through a pointer. A folder without one
 is left over from a crash or a lost race.
 """
 

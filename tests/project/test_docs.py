@@ -175,14 +175,14 @@ def test_every_source_and_runner_is_described() -> None:
     for name in SOURCES:
         assert f"`{name}`" in TEXTS["corpora.md"], name
     for name in RUNNERS:
-        assert f"`{name}`" in TEXTS["runners.md"], name
+        assert f"`{name}`" in TEXTS["clusters.md"], name
 
 
 def test_shown_recipes_are_valid() -> None:
     (text,) = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)
     recipe = Recipe.model_validate(yaml.safe_load(text))
     assert {source.kind for source in recipe.build_documents.sources} == {"wikipedia", "books"}
-    (text,) = re.findall(r"```yaml\n(.*?)```", TEXTS["running.md"], re.DOTALL)
+    (text,) = re.findall(r"```yaml\n(.*?)```", TEXTS["prefect.md"], re.DOTALL)
     assert PublishConfig.model_validate(yaml.safe_load(text)["publish"]).limits
 
 
@@ -247,8 +247,8 @@ def test_links_lead_to_files_and_headings_that_are_there(page: Path) -> None:
 
 def test_every_page_is_in_the_navigation() -> None:
     text = re.sub(r"!!python\S+", "", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
-    named = re.findall(r": ([\w-]+\.md)$", text, re.MULTILINE)
-    assert sorted(named) == sorted(page.name for page in PAGES[2:])
+    named = re.findall(r": ([\w/-]+\.md)$", text, re.MULTILINE)
+    assert sorted(named) == sorted(str(page.relative_to(ROOT / "docs")) for page in PAGES[2:])
 
 
 def test_picture_of_a_job_shows_its_beam_graph(monkeypatch: pytest.MonkeyPatch) -> None:
