@@ -55,7 +55,7 @@ def build_documents(
         grouping=BucketReduce(functools.partial(find_duplicates_in_bucket, output=output)),
     )
     duplicates = write_duplicates(done.groups, output=output, shards=done.files)
-    stats = sum_statistics(config, planned, done.reports, duplicates, output=output)
+    stats = sum_statistics(planned, done.reports, duplicates, output=output)
     _check_counts(config, stats)
     counters = stats.counters | stats.template_counters()
     return StageOutput(

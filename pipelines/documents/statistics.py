@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -19,8 +18,6 @@ from pipelines.io.shards import open_shard
 from pipelines.shard_job.work import WorkResult
 from schemas.arrow import DUPLICATES
 from schemas.manifest import FileEntry
-
-_log = logging.getLogger(__name__)
 
 REPEATED_ID = "documents-dropped-repeated-id"
 

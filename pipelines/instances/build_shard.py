@@ -159,12 +159,11 @@ class BuildInstanceShard(CacheableShardFn):
         shards = [(item.part, shard.file) for shard in item.pool]
         if shards == list(self._parts):
             return
-        self._pool = NextSentencePool({})
-        self._parts = {shard: self._parts[shard] for shard in shards if shard in self._parts}
+        kept = {shard: self._parts[shard] for shard in shards if shard in self._parts}
+        self._parts, self._pool = {}, NextSentencePool({})  # frees memory before shards are read
         schema, share = tokens_schema(self.vocab_size), self.config.held_out_fraction
         self._parts = {
-            (part, file): self._parts.get((part, file))
-            or read_part(file, schema, part=part, share=share)
+            (part, file): kept.get((part, file)) or read_part(file, schema, part=part, share=share)
             for part, file in shards
         }
         documents = [part.documents for part in self._parts.values()]

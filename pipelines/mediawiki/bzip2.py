@@ -35,6 +35,8 @@ _END_BITS, _CRC_BITS = 80, 32  # a stream ends with a mark and its CRC
 _STREAM_HEADER = b"BZh9"  # a smaller block size only limits the blocks
 _READ = 1 << 18
 _STEP = 1 << 10  # an error loses the output of its step
+_SHORT_STEP = 8  # less than the end of a stream
+_END_OF_FILE = 1 << 62
 # A false mark fails within a few hundred bytes, except in malicious files.
 _MOST_TRIES = 16
 _CUTS_VERSION = "2"
@@ -82,7 +84,7 @@ def _finish_stream(
     """Yield the blocks from the start of a range to the end of the stream.
 
     Returns:
-        Start of the next stream; None if there is none, or if the caller cannot continue.
+        Start of the next stream; None after the last stream or after damage.
     """
     first, last = 8 * part.start + (part.shift or 0), 8 * part.end + part.end_shift
     size = source.seek(0, io.SEEK_END)
@@ -144,7 +146,9 @@ def _end_mark_before(source: IO[bytes], following: int) -> int | None:
     return None
 
 
-def _steps(source: IO[bytes], first: int, *, cut: int, stop: int) -> Iterator[tuple[bytes, int]]:
+def _steps(
+    source: IO[bytes], first: int, *, cut: int, stop: int, step: int = _STEP
+) -> Iterator[tuple[bytes, int]]:
     """Yield the bits of a file as short pieces of whole bytes, with the bit after each piece.
 
     Args:
@@ -152,6 +156,7 @@ def _steps(source: IO[bytes], first: int, *, cut: int, stop: int) -> Iterator[tu
         first: First bit.
         cut: Bit at which a piece must end. Its last byte can have bits of the next piece, too.
         stop: Bit at which the last piece ends, likewise.
+        step: Maximum length of a piece in bytes.
     """
     at = 0  # bytes that were yielded
     ends = [(-(-(bit - first) // 8), bit) for bit in (cut, stop) if bit <= stop]
@@ -159,9 +164,9 @@ def _steps(source: IO[bytes], first: int, *, cut: int, stop: int) -> Iterator[tu
         begin = 0
         while begin < len(data) and ends:
             (end, bit), *others = ends
-            step = data[begin : begin + min(_STEP, end - at)]
-            begin, at = begin + len(step), at + len(step)
-            yield step, bit if at == end else first + 8 * at
+            piece = data[begin : begin + min(step, end - at)]
+            begin, at = begin + len(piece), at + len(piece)
+            yield piece, bit if at == end else first + 8 * at
             ends = others if at == end else ends
         if not ends:
             return
@@ -242,9 +247,15 @@ def block_at_or_after(uri: str, start: int, *, before: int) -> int | None:
 
 def _is_block(source: IO[bytes], mark: int) -> bool:
     """Return whether a whole block with a correct CRC begins at a bit."""
-    decoder = _new_decoder()
+    # The last block of a stream is lost with the end of the stream, unless they are in two steps.
+    return any(_has_content(source, mark, step) for step in (_STEP, _SHORT_STEP))
+
+
+def _has_content(source: IO[bytes], mark: int, step: int) -> bool:
+    decoder, end = _new_decoder(), _END_OF_FILE
     try:
-        return any(whole_blocks(decoder, data) for data in _shifted(source, mark))
+        steps = _steps(source, mark, cut=end, stop=end, step=step)
+        return any(whole_blocks(decoder, data) for data, _ in steps)
     except (OSError, EOFError):
         return False
 

@@ -213,14 +213,10 @@ def _ship(call: Call, arguments: Arguments) -> str:
 def format_number(number: str, language: LanguageFile, *, least: int = 0) -> str:
     """Return a number of English or of the language, grouped or not, with the separators of the
     language from `least` digits on (default: `numbers.least`). Other text is unchanged."""
-    number = number.strip()
-    style = language.numbers
-    if style.mark == "," and number.count(",") == 1 and number.replace(",", "").isdecimal():
-        number = number.replace(",", ".")
-    elif _GROUPED.fullmatch(number):
-        number = number.replace(",", "")
+    number = _with_point(number.strip(), language)
     if not _NUMBER.fullmatch(number):
         return number
+    style = language.numbers
     whole, point, decimals = number.partition(".")
     sign = whole[0] if whole[0] in "-+−" else ""
     digits = whole[len(sign) :]
@@ -229,6 +225,14 @@ def format_number(number: str, language: LanguageFile, *, least: int = 0) -> str
         groups = [digits[:head], *(digits[i : i + 3] for i in range(head, len(digits), 3))]
         digits = style.group.join(filter(None, groups))
     return f"{sign}{digits}{style.mark if point else ''}{decimals}"
+
+
+def _with_point(number: str, language: LanguageFile) -> str:
+    """Return a number of English or of the language with a decimal point and without groups."""
+    has_comma = number.count(",") == 1 and number.replace(",", "").isdecimal()
+    if language.numbers.mark == "," and has_comma:
+        return number.replace(",", ".")
+    return number.replace(",", "") if _GROUPED.fullmatch(number) else number
 
 
 def _formatnum(call: Call, arguments: Arguments) -> str:
@@ -319,6 +323,7 @@ def _coordinates(_call: Call, arguments: Arguments) -> str:
 _BETWEEN = {"-": "–", "–": "–", "to": "to", "to(-)": "to", "and": "and", "and(-)": "and",
             "or": "or", "by": "by", "x": " × ", "×": " × ", "xx": " × ", "+/-": " ± ", "±": " ± ",
             "+": " + ", "to about": "to"}  # fmt: skip
+_MAX_TARGETS = 3
 _NEUTRAL = {"to": "–", "and": ", ", "or": "/", "by": " × "}
 
 
@@ -353,11 +358,13 @@ class _Amounts(NamedTuple):
         return f"{text}{joint}{symbol}".rstrip()
 
     def convert(
-        self, code: str, common: LanguageFile, *, decimals: int | None = None
+        self, code: str, wording: LanguageWords, *, decimals: int | None = None
     ) -> _Amounts | None:
         """Return the amounts in another unit; None if they have no such amounts."""
-        ratio = unit_ratio(self.code, code, common)
-        values = [value.replace(",", "").replace("\N{MINUS SIGN}", "-") for value in self.values]
+        ratio = unit_ratio(self.code, code, wording.common)
+        values = [
+            _with_point(value, wording.own).replace("\N{MINUS SIGN}", "-") for value in self.values
+        ]
         if ratio is None or not all(map(_PLAIN_NUMBER.fullmatch, values)):
             return None
         converted = [convert_amount(value, ratio, decimals=decimals) for value in values]
@@ -372,7 +379,8 @@ def _convert(call: Call, arguments: Arguments) -> str:
     amounts, rest = _read_amounts(values)
     text = amounts.write(wording)
     if len(rest) > 1 and _NUMBER.fullmatch(rest[0]):  # 5|ft|10|in
-        return f"{text} {_Amounts(rest[:1], [], rest[1]).write(wording)}"
+        second = _Amounts(rest[:1], [], rest[1]).write(wording)
+        return f"{text} {second}" if text and second else ""
     if "disp" in arguments.named:
         return text
     is_rounded = bool(rest) and _DECIMALS.fullmatch(rest[-1]) is not None
@@ -380,8 +388,8 @@ def _convert(call: Call, arguments: Arguments) -> str:
     targets = " ".join(rest[:1]) or wording.common.counterparts.get(amounts.code, "")
     others = [
         converted.write(wording)
-        for target in targets.split()
-        if (converted := amounts.convert(target, wording.common, decimals=decimals))
+        for target in targets.split()[:_MAX_TARGETS]
+        if (converted := amounts.convert(target, wording, decimals=decimals))
     ]
     return f"{text} ({'; '.join(others)})" if text and all(others) and others else text
 

@@ -55,6 +55,8 @@ from schemas.errors import CorruptInputError, InputError, MissingInputError
 # Wikimedia names a part `…-pages-articles1.xml-p1p41242.bz2`.
 _DUMP = re.compile(r"\.xml(-p\d+p\d+)?(\.(bz2|gz|zst|7z))?$", re.IGNORECASE)
 _SIGNATURE_LENGTH = 8
+# Each split that ends at a block decompresses the block behind it, too, and so does its planning.
+_MIN_BLOCK_SPLIT_BYTES = 4 << 20
 _log = logging.getLogger(__name__)
 
 
@@ -232,7 +234,12 @@ def _plan_file(
             must_be_whole=must_be_whole,
             sha256=file.sha256,
         )
-        ranges = _cut_bzip2(file, streams, target_split_bytes=target_split_bytes)
+        block_bytes = target_split_bytes
+        if config.target_split_bytes is None:
+            block_bytes = max(target_split_bytes, _MIN_BLOCK_SPLIT_BYTES)
+        ranges = _cut_bzip2(
+            file, streams, target_split_bytes=target_split_bytes, block_bytes=block_bytes
+        )
     elif compression == "plain":
         ranges = _cut_anywhere(file.size, target_split_bytes=target_split_bytes)
     facts = _Header(
@@ -264,7 +271,7 @@ def _around(streams: tuple[int, ...], part: BlockRange) -> tuple[int, ...]:
 
 
 def _cut_bzip2(
-    file: SourceFile, streams: tuple[int, ...], *, target_split_bytes: int
+    file: SourceFile, streams: tuple[int, ...], *, target_split_bytes: int, block_bytes: int
 ) -> list[BlockRange]:
     by_blocks = has_long_stream(streams, size=file.size)
     starts: list[tuple[int, int | None]] = []
@@ -273,9 +280,7 @@ def _cut_bzip2(
     ):
         starts.append((start, None))
         if by_blocks:
-            starts += split_at_blocks(
-                file, start=start, end=end, target_split_bytes=target_split_bytes
-            )
+            starts += split_at_blocks(file, start=start, end=end, target_split_bytes=block_bytes)
     return _ranges(starts, size=file.size)
 
 

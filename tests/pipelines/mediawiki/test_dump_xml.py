@@ -115,8 +115,8 @@ def test_page_that_is_not_valid_xml_costs_only_itself(bad: str, size: int) -> No
     [
         (page(2).replace("<title>Page 2</title>", ""), "no <title>"),
         ("  <page><title>T</title><ns>0</ns><id>2</id></page>\n", "no <revision>"),
-        (page(2).replace("<id>2</id>", "<id>two</id>"), "found 'two'"),
-        (page(2).replace("<ns>0</ns>", "<ns>1_0</ns>"), "found '1_0'"),
+        (page(2).replace("<id>2</id>", "<id>two</id>"), "got 'two'"),
+        (page(2).replace("<ns>0</ns>", "<ns>1_0</ns>"), "got '1_0'"),
     ],
 )
 def test_page_that_lacks_what_it_needs_has_a_fault(text: str, fault: str) -> None:
@@ -137,23 +137,42 @@ def test_nothing_between_pages_hides_one() -> None:
     assert titles(read_all(dump([page(1), "<!-- x -->\n", page(2)]))) == ["Page 1", "Page 2"]
     hidden = dump([page(1), "<!--\n", page(2), "-->\n", page(3)])
     odd = dump([page(1), page(2).replace("<page>", '<page x="1">'), page(3)])
-    assert "untrusted" in titles(read_all(hidden))
-    assert "untrusted" in titles(read_all(odd))
+    assert "damaged" in titles(read_all(hidden))
+    assert "damaged" in titles(read_all(odd))
 
 
-def test_damaged_stream_loses_the_page_that_it_cuts() -> None:
+def test_damage_ends_the_pages_and_counts_the_one_that_it_cuts() -> None:
     data = dump([page(1), page(2), page(3)])
     half = data.index(b"Page 2 says")
-    damage = Damage("stream", 60, "broken", start=50)
-    before, after = Chunk(data[:half], 0, 50, 50), Chunk(data[half:], 70, 100, 100)
-    items = list(iterate_pages([before, damage, after], end=100, at_start=True, at_end=True))
-    assert titles(items) == ["Page 1", "stream", "Page 3"]
-    assert items[1].cut_page  # type: ignore[union-attr]
-    # Damage behind the end of a range concerns only a page that reaches there.
-    cut = iterate_pages([before, damage], end=50, at_start=True, at_end=False)
-    assert titles(list(cut)) == ["Page 1", "page"]
-    complete = [Chunk(data[: data.index(b"</page>") + 8], 0, 50, 50), damage]
-    assert titles(list(iterate_pages(complete, end=50, at_start=True, at_end=False))) == ["Page 1"]
+    damage = Damage("damaged", 60, "broken")
+    for start, is_behind in ((Chunk(data[:half], 0, 50, 50), False), (Chunk(b"", 0, 50, 50), True)):
+        chunks = [start, damage._replace(is_behind=is_behind)]
+        items = list(iterate_pages(chunks, end=100, at_start=True, at_end=False))
+        # Damage behind the range concerns only a page that reaches there.
+        assert titles(items) == ([] if is_behind else ["Page 1", "damaged"])
+    assert items == []
+    behind = damage._replace(is_behind=True)
+    cut = list(
+        iterate_pages([Chunk(data[:half], 0, 50, 50), behind], end=50, at_start=True, at_end=False)
+    )
+    assert titles(cut) == ["Page 1", "damaged"]
+    assert cut[1] == behind._replace(cut_page=True)
+
+
+@pytest.mark.parametrize("most", [1, 1 << 30])
+@pytest.mark.parametrize("size", [7, 1 << 18])
+def test_last_of_many_revisions_is_kept(
+    monkeypatch: pytest.MonkeyPatch, most: int, size: int
+) -> None:
+    monkeypatch.setattr("pipelines.mediawiki.dumps._MOST_SUPERSEDED", most)
+    revisions = "".join(
+        f"<revision><id>{number}</id><text>Text {number}.</text></revision>" for number in range(40)
+    )
+    text = f"  <page><title>T</title><ns>0</ns><id>2</id>{revisions}</page>\n"
+    first, many, last = read_all(dump([page(1), text, page(3)]), size=size)
+    assert isinstance(many, Page)
+    assert (many.revisions, many.revision_id, many.text) == (40, 39, "Text 39.")
+    assert titles([first, last]) == ["Page 1", "Page 3"]
 
 
 # The header.
@@ -190,7 +209,7 @@ def test_declarations_in_the_header_are_refused(hostile: str) -> None:
         header_of(text)
     # A reader that skips the header does not expand the entity either.
     items = read_all(text.encode())
-    assert titles(items)[0] == "untrusted"
+    assert titles(items)[0] == "damaged"
     assert not any(isinstance(item, Page) and "lollol" in item.text for item in items)
 
 
@@ -203,7 +222,7 @@ def test_declarations_in_the_header_are_refused(hostile: str) -> None:
         ('<?xml version="1.0" encoding="latin-1"?>' + header() + page(1), "expected UTF-8"),
         (header().replace("</siteinfo>", "") + page(1), "header is not valid"),
         (header() + "x" * (2 << 20) + page(1), "no <page> in the first"),
-        (page(1), r"expected <mediawiki> before the first.*<page>.*put"),
+        (page(1), r"expected <mediawiki> before the first.*put"),
         (
             header() + page(1).replace("<page>", '<page xml:space="x">') + "</mediawiki>",
             r"expected pages to begin with <page>.*xml:space",
@@ -266,7 +285,7 @@ def test_block_counts_only_as_a_whole(
     assert len(whole) > 90_000
     assert isinstance(last, Damage)
     stored[10] ^= 1  # the CRC of the first block
-    assert [item.kind for item in chunks() if isinstance(item, Damage)] == ["stream"]
+    assert [item.kind for item in chunks() if isinstance(item, Damage)] == ["damaged"]
 
 
 def test_compression_is_known_by_the_first_bytes_and_not_by_the_name() -> None:
