@@ -345,7 +345,7 @@ def run_peer(
     if compiled is not None:
         for part in [model] if compiled == "model" else [*model.bert.encoder.layer, model.cls]:
             part.compile()
-    inputs = peer_inputs(batch, device=device.type)
+    inputs = peer_inputs(batch, width=case.length, device=device.type)
     step = peer_step(model, inputs, fused=True, bf16=case.is_bf16, device=device.type)
     for _ in timer:
         step()
@@ -358,14 +358,14 @@ def measure(case: Case, settings: Settings) -> Measurement:
     gc.collect()  # a model of the case before may be in a reference cycle
     lengths = mixed_lengths(case.length, tokens=settings.micro_batch_tokens)
     is_padded = case.side == "transformers"
-    batch = batch_of(lengths, padded_length=case.length if is_padded else None)
+    batch = batch_of(lengths)
     peak = settings.peaks[case.precision]
     measurement = Measurement(
         **case._asdict(),
         compiled=compiled_part(case, settings),
         instances=len(lengths),
         tokens=int(lengths.sum()),
-        positions=len(batch.tokens.input_ids),
+        positions=case.length * len(lengths) if is_padded else int(lengths.sum()),
         seconds=0.0,
         device=device_name(settings.device),
         peak_tflops=None if peak is None else peak.flops / 1e12,
@@ -446,7 +446,7 @@ def checked_batch(length: int) -> tuple[PretrainingBatch, tuple[int, int]]:
     """Return the instances whose loss is compared, and their numbers of predictions and pairs."""
     lengths = np.full(CHECKED, length, np.int64)
     lengths[-1] = length // 2
-    batch = batch_of(lengths, padded_length=None)
+    batch = batch_of(lengths)
     return batch, (len(batch.masked_ids), len(lengths))
 
 

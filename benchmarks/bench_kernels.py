@@ -68,7 +68,6 @@ def attention() -> Sides:
                 x = torch.randn(int(lengths.sum()), 3 * config.hidden_size, requires_grad=True)
                 layout = attention_layout(
                     lengths,
-                    padded_length=None,
                     heads=ours.heads,
                     device=CPU,
                     flash=False,

@@ -13,12 +13,9 @@ the same instances with 15 % of their tokens masked, and next sentence predictio
 * peer, fused: the same model with `AdamW(fused=True)`.
 
 Parts: `mini` and `base` compare a step at length 128 in fp32, `mini-bf16` and `base-bf16` the same
-under autocast. `packing` compares our step on packed instances of at most 512 tokens with the same
-instances padded to 512, and with the peer's step on those. Our attention skips padding in either
-layout, so packing can save at most the padding's share of the dense layers, and nothing of the MLM
-head; `all positions` is our step with attention over padding too, as dense tensors compute it.
-Lengths come from the shards in `--instances`, or from a mix of full and short instances that fills
-76 % of 512.
+under autocast. `packing` compares our step on packed instances of at most 512 tokens with the
+peer's step on the same instances padded to 512. Lengths come from the shards in `--instances`, or
+from a mix of full and short instances that fills 76 % of 512.
 
 The sides take turns in each repeat; ratios are taken within a repeat. Prints medians. The peer
 draws from torch's global generator, in this process only.
@@ -44,7 +41,7 @@ from model.data.batches import PretrainingBatch, TokenBatch
 from model.encoder.dropout import seed_dropout
 from model.encoder.heads import BertForPretraining
 from model.optim import build_optimizer
-from pipelines.arrays import offsets_of
+from pipelines.arrays import offsets_of, ranges
 from pipelines.seeds import rng_for
 from schemas.model_configs import PRESETS, ModelConfig, OptimizerConfig
 
@@ -73,17 +70,15 @@ PARTS = {
 }
 
 
-def batch_of(lengths: npt.NDArray[np.int64], *, padded_length: int | None) -> PretrainingBatch:
-    """Return random instances of these lengths, the same in every layout."""
-    widths = lengths if padded_length is None else np.full(len(lengths), padded_length)
-    starts = offsets_of(widths)[:-1]
-    ids, segments, positions = (np.zeros(int(widths.sum()), np.int64) for _ in range(3))
+def batch_of(lengths: npt.NDArray[np.int64]) -> PretrainingBatch:
+    """Return random instances of these lengths."""
+    starts = offsets_of(lengths)[:-1]
+    ids, segments = (np.zeros(int(lengths.sum()), np.int64) for _ in range(2))
     masked = []
-    for number, (start, length, width) in enumerate(zip(starts, lengths, widths, strict=True)):
+    for number, (start, length) in enumerate(zip(starts, lengths, strict=True)):
         rng = rng_for(0, "bench-pretraining", number)
         ids[start : start + length] = rng.integers(1_000, VOCAB, length)
         segments[start + length // 2 : start + length] = 1
-        positions[start : start + width] = np.arange(width)
         chosen = rng.choice(length, max(1, round(MASKED * length)), replace=False)
         masked.append(start + np.sort(chosen))
     masked_positions = np.concatenate(masked)
@@ -93,10 +88,9 @@ def batch_of(lengths: npt.NDArray[np.int64], *, padded_length: int | None) -> Pr
     tokens = TokenBatch(
         input_ids=torch.from_numpy(ids),
         segment_ids=torch.from_numpy(segments),
-        position_ids=torch.from_numpy(positions),
+        position_ids=torch.from_numpy(ranges(0, lengths)),
         starts=torch.from_numpy(starts),
         lengths=lengths,
-        padded_length=padded_length,
     )
     return PretrainingBatch(
         tokens,
@@ -149,18 +143,26 @@ def peer_model(preset: str, *, device: str = "cpu") -> BertForPreTraining:
         return BertForPreTraining(config).train()
 
 
-def peer_inputs(batch: PretrainingBatch, *, device: str = "cpu") -> dict[str, torch.Tensor]:
-    """Return the peer's arguments for a padded batch."""
-    lengths = torch.from_numpy(batch.tokens.lengths)
-    rows = (len(lengths), -1)
-    width = len(batch.tokens.input_ids) // len(lengths)
-    labels = torch.full_like(batch.tokens.input_ids, -100)
+def peer_inputs(
+    batch: PretrainingBatch, *, width: int, device: str = "cpu"
+) -> dict[str, torch.Tensor]:
+    """Return the peer's arguments: the instances of a batch in rows of a width."""
+    tokens = batch.tokens
+    lengths = torch.from_numpy(tokens.lengths)
+    rows = torch.repeat_interleave(torch.arange(len(lengths)), lengths)
+    labels = torch.full_like(tokens.input_ids, -100)
     labels[batch.masked_positions] = batch.masked_ids
+
+    def pad(values: torch.Tensor, *, fill: int) -> torch.Tensor:
+        padded = values.new_full((len(lengths), width), fill)
+        padded[rows, tokens.position_ids] = values
+        return padded
+
     inputs = {
-        "input_ids": batch.tokens.input_ids.view(rows),
-        "token_type_ids": batch.tokens.segment_ids.view(rows),
-        "attention_mask": (torch.arange(width) < lengths[:, None]).long(),
-        "labels": labels.view(rows),
+        "input_ids": pad(tokens.input_ids, fill=0),
+        "token_type_ids": pad(tokens.segment_ids, fill=0),
+        "attention_mask": pad(torch.ones_like(tokens.input_ids), fill=0),
+        "labels": pad(labels, fill=-100),
         "next_sentence_label": batch.next_sentence_labels,
     }
     return {name: tensor.to(device) for name, tensor in inputs.items()}
@@ -190,9 +192,9 @@ def peer_step(
     return step
 
 
-def peer_steps(preset: str, batch: PretrainingBatch, *, bf16: bool) -> dict[str, Step]:
+def peer_steps(preset: str, batch: PretrainingBatch, *, width: int, bf16: bool) -> dict[str, Step]:
     """Return the peer's step with each of its optimizers, for the same model."""
-    model, inputs = peer_model(preset), peer_inputs(batch)
+    model, inputs = peer_model(preset), peer_inputs(batch, width=width)
     return {
         "peer": peer_step(model, inputs, fused=False, bf16=bf16),
         "peer, fused": peer_step(model, inputs, fused=True, bf16=bf16),
@@ -217,9 +219,9 @@ def report(title: str, tokens: int, seconds: dict[str, list[float]]) -> None:
 
 def compare(name: str, part: Part, *, repeat: int) -> None:
     """Time one part against the peer, and print."""
-    batch = batch_of(np.full(part.batch, 128, np.int64), padded_length=None)
+    batch = batch_of(np.full(part.batch, 128, np.int64))
     (ours,) = our_step(part.preset, [batch], bf16=part.bf16)
-    sides = {"ours": ours, **peer_steps(part.preset, batch, bf16=part.bf16)}
+    sides = {"ours": ours, **peer_steps(part.preset, batch, width=128, bf16=part.bf16)}
     layers, hidden, heads = PRESETS[part.preset]
     shape = f"L={layers} H={hidden} A={heads}, {part.batch} x 128"
     report(f"{name}: {shape}", part.batch * 128, measure(sides, repeat=repeat))
@@ -252,20 +254,14 @@ def packing_lengths(folder: Path | None, *, count: int) -> npt.NDArray[np.int64]
 
 
 def compare_packing(folder: Path | None, *, repeat: int) -> None:
-    """Time our own step on packed and on padded instances, and print."""
+    """Time our step on packed instances and the peer's on padded ones, and print."""
     lengths = packing_lengths(folder, count=16)
-    packed, padded = (batch_of(lengths, padded_length=width) for width in (None, LENGTH))
-    full = padded.tokens._replace(lengths=np.full(len(lengths), LENGTH, np.int64))
-    batches = [packed, padded, padded._replace(tokens=full)]
-    sides = dict(
-        zip(
-            ("packed", "padded to 512", "all positions"),
-            our_step("mini", batches, bf16=False),
-            strict=True,
-        )
-    )
+    batch = batch_of(lengths)
+    (ours,) = our_step("mini", [batch], bf16=False)
     fill = lengths.mean() / LENGTH
-    seconds = measure({**sides, **peer_steps("mini", padded, bf16=False)}, repeat=repeat)
+    seconds = measure(
+        {"ours": ours, **peer_steps("mini", batch, width=LENGTH, bf16=False)}, repeat=repeat
+    )
     report(f"packing: L=4 H=256 A=4, {fill:.0%} filled", int(lengths.sum()), seconds)
 
 

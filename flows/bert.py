@@ -12,6 +12,7 @@ from flows.run.graph import Step, StepGraph
 from flows.run.plan import PlannedStep, plan_steps
 from flows.run.preflight import check_inputs
 from flows.store.artifacts import ArtifactStore
+from pipelines.io.hub import is_hub_url, split_revision
 from schemas.corpus_configs import ContaminationConfig, ContaminationRules
 from schemas.finetune_configs import (
     EvaluateConfig,
@@ -227,6 +228,8 @@ def _add_scores(
 def _start(entry: FinetuneConfig) -> str:
     """Return what the trials of an entry start from, as tables name it."""
     if entry.init_checkpoint is not None:
+        if is_hub_url(entry.init_checkpoint):
+            return split_revision(entry.init_checkpoint)[0]
         *before, last = entry.init_checkpoint.rstrip("/").split("/")
         # Files of an artifact are in .../pretrain/ID/data.
         return " ".join(before[-2:]) if last == "data" and before else last

@@ -19,6 +19,7 @@ from model.task_results import read_evaluation
 from model.training.artifact_files import OPTIMIZER_FILE, STATE_FILE
 from model.training.workers import library_settings
 from pipelines.io.file_systems import file_system
+from pipelines.io.hub import is_hub_url, pin_revision
 from schemas.errors import ArtifactNotFoundError, ConfigError
 from schemas.manifest import Manifest
 
@@ -33,11 +34,17 @@ _TRAINING_FILES = (OPTIMIZER_FILE, STATE_FILE)
 def checkpoint_folder(name: str, *, store: str | None) -> str:
     """Return the folder or URL of a checkpoint. The files of an artifact are checked.
 
+    A URL of the Hugging Face Hub gets the commit of its branch or tag.
+
     Raises:
         ConfigError: The name is no folder, URL or artifact, or cannot be read.
-        MissingInputError: The folder has another layout.
+        InputError: The folder has another layout, or the Hub has no such checkpoint.
         ArtifactCorruptError: A file of the artifact is not what was written.
     """
+    if is_hub_url(name):
+        folder = pin_revision(name)
+        check_checkpoint(folder, needs_vocabulary=False)
+        return folder
     try:
         fs, path = file_system(name)
         is_checkpoint = fs.exists(f"{path.rstrip('/')}/config.json")

@@ -133,7 +133,6 @@ class MaskFiller:
             position_ids=torch.arange(len(row)),
             starts=torch.zeros(1, dtype=torch.int64),
             lengths=np.array([len(ids)], np.int64),
-            padded_length=None,
         )
         device = next(self.model.parameters()).device
         with torch.inference_mode():

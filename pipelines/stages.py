@@ -34,7 +34,7 @@ def summarize_vocabulary(manifest: Manifest) -> str:
 STAGES = (
     Stage(
         name="build-documents",
-        version=9,
+        version=10,
         run="pipelines.documents.job:build_documents",
         config=DocumentsConfig,
         output_type="documents",
@@ -93,7 +93,7 @@ STAGES = (
     ),
     Stage(
         name="build-instances",
-        version=8,
+        version=9,
         run="pipelines.instances.job:build_instances",
         config=InstancesConfig,
         output_type="instances",

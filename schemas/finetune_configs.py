@@ -134,7 +134,7 @@ class ComputeConfig(Config):
     """Device and memory of training and prediction."""
 
     per_device_max_tokens: int = not_in_key(16_384, ge=8)
-    """Maximum number of tokens in memory, padding included."""
+    """Maximum number of tokens in memory."""
 
     device: Device = not_in_key("auto")
     """Device. `auto`: a GPU if there is one."""
@@ -221,9 +221,6 @@ class TaskTrainingConfig(FeaturesConfig, ComputeConfig):
     precision: Precision = "auto"
     """`bf16`: matrix products in bfloat16 (autocast); weights, moments and sums in fp32. `auto`:
     bf16 on a GPU that has it, otherwise fp32 with TF32 products; fp32 on a CPU."""
-
-    batching: Literal["packed", "padded"] = "packed"
-    """`packed`: sequences of a batch end to end without padding. `padded`: rows of equal length."""
 
     checkpoints: CheckpointConfig = not_in_key(CheckpointConfig())
     """Checkpoints for resuming."""

@@ -113,7 +113,7 @@ class BudgetConfig(Config):
     """Number of optimizer steps."""
 
     max_tokens: int | None = Field(default=None, ge=1)
-    """Number of tokens to read, without padding. The step that reaches it is the last."""
+    """Number of tokens to read. The step that reaches it is the last."""
 
     max_minutes: float | None = Field(default=None, gt=0.0, allow_inf_nan=False)
     """Training time over all restarts. Such a run is not reproducible."""
@@ -123,21 +123,14 @@ class BudgetConfig(Config):
 
 
 class BatchConfig(Config):
-    """Size and layout of the batch of a step."""
+    """Size of the batch of a step. Its instances lie end to end, without padding."""
 
     global_batch_size: int = Field(default=256, ge=1)
     """Number of instances of a global batch, over all processes."""
 
-    batching: Literal["packed", "bucketed", "padded"] = "packed"
-    """`packed`: instances end to end without padding, each with its own attention. `bucketed`:
-    batches of similar length, padded to the longest. `padded`: rows padded to max_seq_length."""
-
-    bucket_batches: int = Field(default=64, ge=1)
-    """`bucketed` only: number of shuffled batches to sort by length together."""
-
     per_device_max_tokens: int = not_in_key(16_384, ge=8)
-    """Maximum number of tokens in the memory of one process, padding included. Gradients are
-    accumulated up to the global batch."""
+    """Maximum number of tokens in the memory of one process. Gradients are accumulated up to the
+    global batch."""
 
 
 class OptimizerConfig(Config):

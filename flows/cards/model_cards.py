@@ -13,6 +13,7 @@ from flows.cards.licenses import UNKNOWN
 from flows.cards.markdown import render
 from flows.formatting import format_metric
 from model.task_results import Cut, Scores, find_score, read_evaluation
+from pipelines.io.hub import is_hub_url, split_revision
 from schemas.manifest import InputRef, Manifest
 from schemas.publish_configs import CardsConfig
 from schemas.redaction import escape_control_characters
@@ -64,6 +65,8 @@ class Start(NamedTuple):
     """Checkpoint that a recipe names by its path."""
 
     name: str
+    """Name of the folder; of a checkpoint of the Hugging Face Hub, its URL with the commit."""
+
     ref: InputRef | None
     """Artifact that it belongs to. None: bertloom did not train it."""
 
@@ -107,9 +110,11 @@ def model_metadata(manifest: Manifest, *, ancestors: Ancestors, cards: CardsConf
     from huggingface_hub import ModelCardData  # lazy: Prefect's pages need the text only
 
     about, scores = _describe(manifest, ancestors), scores_of(manifest)
+    starts = [start.name for start in _starts(about.model, ancestors) if is_hub_url(start.name)]
     data = ModelCardData(
         language=languages_of(corpus_sources(ancestors, cards)),
         license=cards.model_license or UNKNOWN,
+        base_model=[split_revision(url)[0] for url in starts] or None,
         library_name="transformers" if about.class_name else None,
         pipeline_tag=about.pipeline_tag,
         tags=["bert", "bertloom"],
@@ -232,7 +237,8 @@ def _starts(model: Manifest, ancestors: Ancestors) -> Iterator[Start]:
     """Yield the checkpoints that the trainings of a model read by their paths, the last first."""
     for trained in _trainings(model, ancestors):
         if path := trained.config.get("init_checkpoint"):
-            yield Start(PurePath(path).name, trained.input("init_checkpoint"))
+            name = path if is_hub_url(path) else PurePath(path).name
+            yield Start(name, trained.input("init_checkpoint"))
 
 
 def _title(model: Manifest, phases: list[Phase], examples: Manifest | None) -> str:

@@ -18,6 +18,7 @@ from flows.cli.console import echo, echo_raw, write_file
 from flows.cli.tables import console_for, print_result, table
 from flows.export.export import Format
 from flows.export.export import export as export_artifact
+from flows.export.push import push as push_artifact
 from flows.formatting import format_bytes, format_duration, format_metric, format_time, is_metric
 from flows.lineage import preview
 from flows.lineage.resolve import open_artifact, open_store
@@ -29,6 +30,7 @@ from flows.run.stages import get_stage, summarize
 from flows.store.artifact import StoredArtifact
 from flows.store.artifacts import ListedArtifact
 from flows.store.leases import live_holders
+from schemas.errors import UsageError
 from schemas.manifest import Manifest
 from schemas.publish_configs import CardsConfig
 from schemas.trial_names import entry_label
@@ -229,7 +231,17 @@ def _row(name: str, group: Sequence[ListedArtifact]) -> tuple[str, ...]:
 
 def export(
     artifact: options.Artifact,
-    folder: Annotated[str, typer.Argument(help="New or empty folder, local or a URL.")],
+    folder: Annotated[
+        str | None, typer.Argument(help="New or empty folder, local or a URL.")
+    ] = None,
+    push: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ORG/NAME",
+            help="Commit it to this repository of the Hugging Face Hub instead of a folder. A new "
+            "repository is private. Requires HF_TOKEN.",
+        ),
+    ] = None,
     format: Annotated[
         Format,
         typer.Option(
@@ -241,12 +253,18 @@ def export(
     store: options.Store = None,
 ) -> None:
     """Write an artifact in a format that datasets, transformers and pandas open."""
+    if (folder is None) == (push is None):
+        raise UsageError("expected one of FOLDER and --push ORG/NAME")
     opened = open_artifact(artifact, store)
-    cards = read_cards_config(opened, recipe)
-    summary = export_artifact(
-        opened.manifest, folder, store=opened.store, format=format, cards=cards
+    write = export_artifact if push is None else push_artifact
+    summary = write(
+        opened.manifest,
+        str(folder if push is None else push),
+        store=opened.store,
+        format=format,
+        cards=read_cards_config(opened, recipe),
     )
-    echo(f"{folder}: {summary}")
+    echo(summary if folder is None else f"{folder}: {summary}")
 
 
 def card(

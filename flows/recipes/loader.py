@@ -29,11 +29,11 @@ from flows.recipes.errors import (
 from flows.recipes.overrides import RebasedText, apply_override, with_base_dir
 from flows.recipes.packaged import packaged_recipes, packaged_text
 from flows.recipes.safe_yaml import YamlDocument, parse_yaml, read_yaml
-from flows.recipes.step_names import find_step_path, is_step_name
+from flows.recipes.step_names import find_path, is_name
 from flows.recipes.sweeps import expand_sweep
 from flows.store.default_store import default_store
 from model.tasks import TASKS, task_of
-from schemas.errors import ConfigError
+from schemas.errors import ConfigError, InputError
 from schemas.recipe import Recipe
 
 ENDINGS = (".yaml", ".yml", ".json")
@@ -47,13 +47,13 @@ _LIST_OF_PATHS = re.compile(
 )
 """Fields with a list of paths, which may also be a single path."""
 
-_PATH_OR_STEP = re.compile(
+_PATH_OR_NAME = re.compile(
     r"build_vocabulary/vocab_file|(?:pretrain|finetune)/[^/]+/init_checkpoint"
 )
-"""Fields with a path or the name of a step."""
+"""Fields with a path, the name of a step, or a URL of the Hugging Face Hub."""
 
 _PATH = re.compile(
-    rf"store|{_PATH_OR_STEP.pattern}"
+    rf"store|{_PATH_OR_NAME.pattern}"
     rf"|build_examples/[^/]+/data_dir|({_LIST_OF_PATHS.pattern})/\d+"
 )
 """Fields with a path."""
@@ -112,9 +112,9 @@ def _resolve(
     replaced = {key: value for key, value in execution.items() if value is not None}
     if replaced and isinstance(data.setdefault("execution", {}), dict):
         data["execution"] = {**data["execution"], **replaced}
-    find_step = functools.cache(find_step_path)  # one answer for all variants
+    find_named = functools.cache(find_path)  # one answer for all variants
     try:
-        return expand_sweep(data, read=lambda raw: _validate(raw, document.folder, find_step))
+        return expand_sweep(data, read=lambda raw: _validate(raw, document.folder, find_named))
     except RecipeError as error:
         problems = [_locate(problem, documents, options) for problem in error.problems]
         raise RecipeError(*sorted(problems, key=lambda item: (item.path, item.line))) from error
@@ -169,10 +169,10 @@ def _open(name: str) -> YamlDocument:
 
 
 def _validate(
-    raw: dict[str, Any], folder: Path, find_step: Callable[[str, str, str], str]
+    raw: dict[str, Any], folder: Path, find_named: Callable[[str, str, str], str]
 ) -> Recipe:
     """Return the recipe of raw data, whose sweep has been expanded."""
-    expansion = _Expansion(folder, lambda text, path: find_step(text, path, str(store)))
+    expansion = _Expansion(folder, lambda text, path: find_named(text, path, str(store)))
     store = expansion.expand(raw["store"], "/store") if "store" in raw else default_store()
     data = expansion.expand({key: value for key, value in raw.items() if key != "store"})
     if expansion.problems:
@@ -207,14 +207,15 @@ def _task_problems(recipe: Recipe) -> Iterator[Problem]:
 class _Expansion:
     """Expands the variables of raw data, and makes paths absolute."""
 
-    def __init__(self, folder: Path, find_step: Callable[[str, str], str]) -> None:
+    def __init__(self, folder: Path, find_named: Callable[[str, str], str]) -> None:
         """Start without problems.
 
         Args:
             folder: Folder that paths are relative to.
-            find_step: Returns the path of the artifact of a step, by the text and its path.
+            find_named: Returns the path of a step's artifact, or the URL of a commit of the Hub, by
+                the text and its path.
         """
-        self._folder, self._find_step = folder, find_step
+        self._folder, self._find_named = folder, find_named
         self.problems: list[Problem] = []
 
     def expand(self, value: Any, at: str = "") -> Any:
@@ -229,7 +230,8 @@ class _Expansion:
             return value
         try:
             return self._expand_text(value, at[1:])
-        except (ValueError, RuntimeError) as error:  # RuntimeError: `~USER` without home directory
+        # RuntimeError: `~USER` without home directory. InputError: the Hub has no such checkpoint.
+        except (ValueError, RuntimeError, InputError) as error:
             self.problems.append(Problem(str(error), at[1:].replace("/", ".")))
             return value
 
@@ -240,8 +242,8 @@ class _Expansion:
         if "://" not in text and "::" not in text:
             base_dir = value.base_dir if isinstance(value, RebasedText) else self._folder
             path = os.path.normpath(base_dir / Path(text).expanduser())
-        is_step = _PATH_OR_STEP.fullmatch(field) and is_step_name(text)
-        return self._find_step(text, path) if is_step else path
+        is_named = _PATH_OR_NAME.fullmatch(field) and is_name(text)
+        return self._find_named(text, path) if is_named else path
 
 
 def _expand_variables(text: str) -> str:

@@ -1,4 +1,5 @@
-"""Names of steps in place of paths: `RECIPE/STEP`, and `STORE/RECIPE/STEP` for another store."""
+"""Names in place of paths: steps (`RECIPE/STEP`, or `STORE/RECIPE/STEP` for another store) and
+repositories of the Hugging Face Hub (`hf://ORG/NAME`)."""
 
 from __future__ import annotations
 
@@ -9,26 +10,34 @@ from pathlib import Path
 from flows.store.artifact import StoredArtifact
 from flows.store.artifact_paths import stored_name
 from flows.store.artifacts import ArtifactStore
+from pipelines.io.hub import is_hub_url, pin_revision
 from pipelines.wordpiece.vocab_files import VOCAB_FILE
 from schemas.errors import ConfigError, StoreError
 
 _STEP = re.compile(r".+/(?:build-vocabulary|(?:pretrain|finetune)\.[^/]+)")
 
 
-def is_step_name(text: str) -> bool:
-    """Return whether a text ends like the name of a step with a vocabulary or a model."""
-    return _STEP.fullmatch(text) is not None
+def is_name(text: str) -> bool:
+    """Return whether a text is a URL of the Hub, or ends like a step with a vocabulary or model."""
+    return is_hub_url(text) or _STEP.fullmatch(text) is not None
 
 
-def find_step_path(text: str, path: str, store: str) -> str:
-    """Return the path or URL of a model's folder or a vocabulary's file by the name of its step.
+def find_path(text: str, path: str, store: str) -> str:
+    """Return the path or URL of a model's folder or a vocabulary's file by its name.
+
+    A URL of the Hub gets the commit of its branch or tag.
 
     Args:
-        text: Name of the step.
+        text: Name of the step, or URL of the Hub.
         path: Absolute path or URL that the text would otherwise stand for. It is returned if it
             exists, or if there is no such step.
         store: Store of the recipe.
+
+    Raises:
+        InputError: The Hub has no such repository or revision, or does not answer.
     """
+    if is_hub_url(text):
+        return pin_revision(text)
     artifact = None if Path(path).exists() else _find_artifact(text, path, store)
     if artifact is None:
         return path

@@ -1,7 +1,7 @@
 """Batches that the loader gives to the model: flat tensors of tokens.
 
-Letters used for shapes in `model`: B instances, T token positions of a batch, S positions of a
-padded row, H hidden size, N heads, D = H / N, P predicted tokens, V vocabulary size.
+Letters used for shapes in `model`: B instances, T tokens of a batch, H hidden size, N heads,
+D = H / N, P predicted tokens, V vocabulary size.
 """
 
 from __future__ import annotations
@@ -27,18 +27,15 @@ def pin(tensor: torch.Tensor) -> torch.Tensor:
 
 
 class TokenBatch(NamedTuple):
-    """Tokens of some instances, contiguous (packed) or in rows of equal length (padded).
+    """Tokens of some instances, end to end without padding.
 
     Attributes:
         input_ids: int64 of shape (T,).
         segment_ids: int64 of shape (T,): 0 in `[CLS] A [SEP]`, 1 in `B [SEP]`.
         position_ids: int64 of shape (T,): position in the instance, from 0.
         starts: int64 of shape (B,): index in T of each instance's first token, its [CLS].
-        lengths: Real tokens of each instance, shape (B,); always on the host, because it determines
-            the layout of the computation.
-        padded_length: S if instance i has the positions i*S .. (i+1)*S - 1, of which the first
-            lengths[i] are real and the others are [PAD]; then T = B*S. None without padding; then
-            T = sum of lengths.
+        lengths: Tokens of each instance, shape (B,), T in total; always on the host, because it
+            determines the layout of the computation.
     """
 
     input_ids: torch.Tensor
@@ -46,7 +43,6 @@ class TokenBatch(NamedTuple):
     position_ids: torch.Tensor
     starts: torch.Tensor
     lengths: npt.NDArray[np.int64]
-    padded_length: int | None
 
     def to(self, device: torch.device | str) -> TokenBatch:
         """Copy the tensors to a device."""
@@ -105,7 +101,7 @@ class StepBatch(NamedTuple):
         pairs: Number of instances of the global batch with a next sentence label of 0 or 1; 0 if
             the objective has no next sentence prediction.
         instances: Number of instances in the global batch.
-        tokens: Number of real tokens in the global batch.
+        tokens: Number of tokens in the global batch.
         state: State of the loader after this batch.
     """
 

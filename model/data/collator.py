@@ -1,8 +1,8 @@
-"""Collator of instances to batches, packed or padded."""
+"""Collator of instances to packed batches."""
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -13,12 +13,8 @@ from model.data.targets import next_tokens
 from pipelines.arrays import Int64s, offsets_of, ranges
 from schemas.model_configs import Objective
 
-Layout = Literal["packed", "bucketed", "padded"]
-
 IGNORE_INDEX = -100
 """Label that `torch.nn.CrossEntropyLoss`, and so transformers, ignores."""
-
-_MULTIPLE = 8  # lengths for which matrix products are fast
 
 
 class MicroBatchCollator(NamedTuple):
@@ -26,18 +22,11 @@ class MicroBatchCollator(NamedTuple):
 
     Attributes:
         objective: `mlm+nsp`; `mlm`, without next sentence labels; or `left-to-right`.
-        layout: `packed`, or rows of equal length: `bucketed` (per micro-batch) or `padded`.
-        row_length: Row length of `padded`, and maximum of `bucketed`; no instance is longer.
-        max_tokens: Maximum positions of a micro-batch, padding included; a longer instance is
-            alone.
-        pad_id: Id of [PAD].
+        max_tokens: Maximum tokens of a micro-batch; a longer instance is alone.
     """
 
     objective: Objective
-    layout: Layout
-    row_length: int
     max_tokens: int
-    pad_id: int
 
     def __call__(self, instances: InstanceRows) -> tuple[PretrainingBatch, ...]:
         """Collate instances, longest first. The tensors are views of shared arrays."""
@@ -45,14 +34,11 @@ class MicroBatchCollator(NamedTuple):
             instances = next_tokens(instances)
         lengths = np.diff(instances.offsets)
         bounds = self.split(lengths)
-        longest = lengths[bounds[:-1]]
         tokens, starts = token_batches(
             instances.input_ids.astype(np.int64),
             lengths=lengths,
             b_starts=instances.segment_b_start,
             bounds=bounds,
-            widths=None if self.layout == "packed" else self.widths(longest),
-            pad_id=self.pad_id,
         )
         positions = np.repeat(starts, np.diff(instances.masked_offsets))
         positions += instances.masked_positions
@@ -75,14 +61,6 @@ class MicroBatchCollator(NamedTuple):
 
         return tuple(part(number) for number in range(len(tokens)))
 
-    def widths(self, longest: Int64s) -> Int64s:
-        """Return the positions per instance in micro-batches with these longest instances."""
-        if self.layout == "packed":
-            return longest
-        if self.layout == "padded":
-            return np.full(len(longest), self.row_length)
-        return np.minimum(-(-longest // _MULTIPLE) * _MULTIPLE, self.row_length)
-
     def split(self, lengths: Int64s) -> Int64s:
         """Return the bounds of the fewest micro-batches, of about equal size.
 
@@ -92,16 +70,12 @@ class MicroBatchCollator(NamedTuple):
         Returns:
             Offsets of the micro-batches, int64 of shape (micro-batches + 1,).
         """
-        widths = self.widths(lengths)
-        ends = offsets_of(widths)
+        ends = offsets_of(lengths)
 
         def split(size: int) -> list[int]:
             bounds = [0]
             while (start := bounds[-1]) < len(lengths):
-                if self.layout == "packed":
-                    end = int(np.searchsorted(ends, ends[start] + size, side="right")) - 1
-                else:  # all rows are as long as the first one
-                    end = start + size // int(widths[start])
+                end = int(np.searchsorted(ends, ends[start] + size, side="right")) - 1
                 bounds.append(min(len(lengths), max(start + 1, end)))
             return bounds
 
@@ -119,39 +93,26 @@ class MicroBatchCollator(NamedTuple):
 
 
 def token_batches(
-    input_ids: Int64s,
-    *,
-    lengths: Int64s,
-    b_starts: Int64s,
-    bounds: Int64s,
-    widths: Int64s | None,
-    pad_id: int,
+    input_ids: Int64s, *, lengths: Int64s, b_starts: Int64s, bounds: Int64s
 ) -> tuple[tuple[TokenBatch, ...], Int64s]:
     """Return batches of sequences, whose tensors are views of shared arrays.
 
     Args:
-        input_ids: Concatenated ids of all sequences, without padding.
+        input_ids: Concatenated ids of all sequences.
         lengths: Lengths of the sequences.
         b_starts: Position of segment B in each sequence; its length without B.
         bounds: Batch k has the sequences bounds[k] .. bounds[k + 1] - 1.
-        widths: Row length of each batch; None if packed.
-        pad_id: Id of [PAD].
 
     Returns:
         The batches, and the start of each sequence in its batch.
     """
     sizes = np.diff(bounds)
-    own_widths = lengths if widths is None else np.repeat(widths, sizes)
-    ends = offsets_of(own_widths)
+    ends = offsets_of(lengths)
     begins = ends[bounds]
     starts = ends[:-1] - np.repeat(begins[:-1], sizes)
-    # Runs of 0 (A), 1 (B) and 0 (padding).
-    runs = np.stack([b_starts, lengths - b_starts, own_widths - lengths], axis=1)
-    segment_ids = np.repeat(np.tile([0, 1, 0], len(lengths)), runs.ravel())
-    if widths is not None:
-        unpadded, input_ids = input_ids, np.full(ends[-1], pad_id)
-        input_ids[ranges(ends[:-1], lengths)] = unpadded
-    position_ids = ranges(0, own_widths)
+    runs = np.stack([b_starts, lengths - b_starts], axis=1)  # of 0 (A) and 1 (B)
+    segment_ids = np.repeat(np.tile([0, 1], len(lengths)), runs.ravel())
+    position_ids = ranges(0, lengths)
 
     def part(number: int) -> TokenBatch:
         sequences = slice(bounds[number], bounds[number + 1])
@@ -162,7 +123,6 @@ def token_batches(
             position_ids=torch.from_numpy(position_ids[tokens]),
             starts=torch.from_numpy(starts[sequences]),
             lengths=lengths[sequences],
-            padded_length=None if widths is None else int(widths[number]),
         )
 
     return tuple(part(number) for number in range(len(sizes))), starts

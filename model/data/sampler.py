@@ -5,9 +5,6 @@ one shuffle of all instances per epoch (`permutation.stream_rows`). Batches are 
 *window*, a range of the stream that contains only full batches; the next window starts right after
 it. So no instance is lost, every batch is full, and the state is two numbers: the start of the
 window and the next batch in it.
-
-In the layouts `packed` and `padded`, batches are consecutive ranges of the window. In `bucketed`,
-the window is sorted by length first, and its batches are shuffled.
 """
 
 from __future__ import annotations
@@ -19,7 +16,6 @@ import numpy as np
 from model.data.dataset import InstanceDataset
 from model.data.permutation import stream_rows
 from pipelines.arrays import Int64s
-from pipelines.seeds import key_for, random_bits
 from schemas.errors import ConfigError
 from schemas.model_configs import BatchConfig
 
@@ -63,23 +59,15 @@ class BatchSampler:
             )
         self._instances = instances
         self._seed = seed
-        self._is_bucketed = batch.batching == "bucketed"
         self._size = batch.global_batch_size
-        planned = min(_PLANNED_BATCHES, max(1, _PLANNED // self._size))
-        self._batches = batch.bucket_batches if self._is_bucketed else planned
+        self._batches = min(_PLANNED_BATCHES, max(1, _PLANNED // self._size))
 
     def window(self, start: int) -> Window:
         """Return the window that starts at a position of the stream."""
         count = self._batches * self._size
         rows, epochs = stream_rows(start, count, size=len(self._instances), seed=self._seed)
         bounds = np.arange(self._batches + 1) * self._size
-        if not self._is_bucketed:
-            return Window(start, start + count, rows, epochs, bounds)
-        order = np.argsort(self._instances.lengths(rows), kind="stable")
-        key = np.array(key_for(self._seed, "batch-order", start), np.uint64)
-        turns = np.argsort(random_bits(key, np.arange(self._batches)), kind="stable")
-        order = order.reshape(self._batches, self._size)[turns].ravel()
-        return Window(start, start + count, rows[order], epochs[order], bounds)
+        return Window(start, start + count, rows, epochs, bounds)
 
 
 def rank_share(lengths: Int64s, *, rank: int, world_size: int) -> Int64s:

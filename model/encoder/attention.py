@@ -147,8 +147,7 @@ class _AttentionWithDropout(torch.autograd.Function):
         is_causal: bool,
     ) -> torch.Tensor:
         hidden = qkv.shape[1] // 3
-        make = torch.empty if layout.covered else torch.zeros
-        context = make(len(qkv), hidden, dtype=qkv.dtype)
+        context = torch.empty(len(qkv), hidden, dtype=qkv.dtype)
         signed = []
         with torch.autocast("cpu", enabled=False):
             for group in layout.groups:
@@ -165,7 +164,7 @@ class _AttentionWithDropout(torch.autograd.Function):
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None, None, None, None]:
         qkv, *signed = ctx.saved_tensors
         layout, heads, scale = ctx.constants
-        grad_qkv = torch.empty_like(qkv) if layout.covered else torch.zeros_like(qkv)
+        grad_qkv = torch.empty_like(qkv)
         with torch.autocast("cpu", enabled=False):
             for group, marked in zip(layout.groups, signed, strict=True):
                 heads_of_qkv = _heads_of(qkv, group, parts=3, heads=heads)

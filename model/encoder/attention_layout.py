@@ -11,6 +11,7 @@ import torch
 
 from model.data.batches import to_device
 from model.encoder.compilation import eager
+from pipelines.arrays import offsets_of
 
 _GROUP_COST = 10_000
 """Overhead of one more group, in attention scores that take the same time."""
@@ -51,15 +52,13 @@ class AttentionLayout(NamedTuple):
     Attributes:
         groups: All instances: in groups on the CPU, in one group on a GPU; empty with the flash
             kernel.
-        covered: Whether every position of T belongs to an instance.
         place_of_token: Position of each token in the concatenation of all groups, int64 of shape
-            (T,); 0 for padding; None if the order is the same.
-        boundaries: Offsets of instances and runs of padding, int32 of shape (n + 1,) on the device.
-        longest: Maximum number of tokens between two boundaries.
+            (T,); None if the order is the same.
+        boundaries: Offsets of instances, int32 of shape (B + 1,) on the device.
+        longest: Tokens of the longest instance.
     """
 
     groups: tuple[InstanceGroup, ...]
-    covered: bool
     place_of_token: torch.Tensor | None
     boundaries: torch.Tensor
     longest: int
@@ -92,28 +91,20 @@ def plan_groups(
 def attention_layout(
     lengths: npt.NDArray[np.int64],
     *,
-    padded_length: int | None,
     heads: int,
     device: torch.device,
     flash: bool,
     has_dropout: bool,
 ) -> AttentionLayout:
-    """Return the layout of instances of these lengths, packed or in padded rows.
+    """Return the layout of packed instances of these lengths.
 
     With `flash` it has only boundaries, otherwise only groups. `has_dropout` says whether attention
     drops probabilities.
     """
     lengths = np.asarray(lengths, dtype=np.int64)
-    if padded_length is None:
-        starts = np.cumsum(lengths) - lengths
-        ends = [0, *np.cumsum(lengths).tolist()]
-    else:
-        starts = np.arange(len(lengths), dtype=np.int64) * padded_length
-        # The padding of a row is a separate instance whose output is unused.
-        ends = np.stack([starts, starts + lengths], axis=1).ravel().tolist()
-        ends.append(len(lengths) * padded_length)
-    covered = padded_length is None or bool((lengths == padded_length).all())
-    boundaries = torch.tensor(ends if flash else [0], dtype=torch.int32)
+    ends = offsets_of(lengths)
+    starts = ends[:-1]
+    boundaries = torch.from_numpy(ends if flash else ends[:1]).to(torch.int32)
     groups: tuple[InstanceGroup, ...] = ()
     if not flash:
         # A GPU computes padding faster than it starts kernels for more groups.
@@ -123,10 +114,9 @@ def attention_layout(
         groups = tuple(_group(starts[numbers], lengths[numbers], device) for numbers in plan)
     return AttentionLayout(
         groups,
-        covered,
-        _places_of_tokens(groups, tokens=ends[-1], device=device),
+        _places_of_tokens(groups, tokens=int(ends[-1]), device=device),
         to_device(boundaries, device),
-        int(np.diff(ends).max()),
+        int(lengths.max()),
     )
 
 

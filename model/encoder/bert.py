@@ -136,7 +136,6 @@ class BertModel(nn.Module):
         x = self.embeddings(tokens)  # (T, H)
         layout = attention_layout(
             tokens.lengths,
-            padded_length=tokens.padded_length,
             heads=self.config.num_attention_heads,
             device=x.device,
             flash=_has_flash(x, depth=self.config.hidden_size // self.config.num_attention_heads),

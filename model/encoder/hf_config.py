@@ -13,8 +13,10 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from pipelines.io.file_systems import file_system, read_file
+from pipelines.io.hub import download_advice as hub_advice
+from pipelines.io.hub import hub_error, is_hub_url, split_revision
 from pipelines.wordpiece.vocab_files import TOKENIZER_FILE, VOCAB_FILE, read_vocab
-from schemas.errors import CheckpointError, MissingInputError
+from schemas.errors import BertloomError, CheckpointError, MissingInputError
 from schemas.model_configs import ModelConfig, Objective
 
 CONFIG_FILE = "config.json"
@@ -84,19 +86,23 @@ def names_in(folder_url: str) -> list[str]:
 
     Raises:
         CheckpointError: It cannot be listed.
+        InputError: It is in the Hugging Face Hub, which does not answer or refuses access.
     """
     try:
         fs, folder = file_system(folder_url)
         return sorted(
             str(path).rstrip("/").rpartition("/")[2] for path in fs.ls(folder, detail=False)
         )
-    except (FileNotFoundError, NotADirectoryError):
-        return []
     except Exception as error:  # exception types differ by protocol
+        is_missing = isinstance(error, (FileNotFoundError, NotADirectoryError))
+        if is_missing and not is_hub_url(folder_url):
+            return []
         raise _unreadable(folder_url, error) from error
 
 
-def _unreadable(url: str, error: Exception) -> CheckpointError:
+def _unreadable(url: str, error: Exception) -> BertloomError:
+    if is_hub_url(url):
+        return hub_error(url, error, advice=hub_advice(url))
     return CheckpointError(
         f"{url}: cannot be read: {error}. Expected a local path or an fsspec URL; a remote one "
         "needs its own package (s3fs, gcsfs)"
@@ -147,14 +153,18 @@ def vocabulary_url(folder_url: str) -> str:
 
 def convert_advice(folder: str) -> str:
     """Return how to convert a checkpoint in another layout."""
+    arguments = repr(folder)
+    if is_hub_url(folder):
+        repository, revision = split_revision(folder)
+        arguments = f"{repository!r}, revision={revision!r}"
     return (
         ". Convert it with transformers: "
-        f"BertForPreTraining.from_pretrained({folder!r}).save_pretrained(NEW)"
+        f"BertForPreTraining.from_pretrained({arguments}).save_pretrained(NEW)"
     )
 
 
 def download_advice(name: str) -> str:
-    """Return how to download a missing checkpoint that is named like a model of the hub, or ""."""
+    """Return how to read a missing checkpoint that is named like a model of the Hub, or ""."""
     local = name.rpartition("/")[2]
     if _HUB_MODEL.fullmatch(name):
         hub_id = name
@@ -162,10 +172,7 @@ def download_advice(name: str) -> str:
         hub_id = f"google-bert/{local}"
     else:
         return ""
-    return (
-        ". A model of Hugging Face's hub has to be downloaded first: "
-        f"hf download {hub_id} --local-dir {local}"
-    )
+    return f". For a model of the Hugging Face Hub, pass hf://{hub_id}. {hub_advice(hub_id)}"
 
 
 def some_of(names: Collection[str]) -> str:

@@ -1,4 +1,4 @@
-"""Global batches of features, split into micro-batches of packed or padded sequences.
+"""Global batches of features, split into micro-batches of packed sequences.
 
 Letters for shapes as in `model.task_types.features` and `model.data.batches`.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,8 +19,6 @@ from model.data.permutation import permute
 from model.task_types.features import IGNORED, Features
 from pipelines.arrays import Int64s, offsets_of, ranges
 from pipelines.seeds import key_for
-
-Layout = Literal["packed", "padded"]
 
 
 class TaskBatch(NamedTuple):
@@ -90,7 +88,7 @@ class TaskStep:
     loss is the sum over all micro-batches divided by it."""
 
     tokens: int
-    """Number of tokens in the global batch, without padding."""
+    """Number of tokens in the global batch."""
 
     @property
     def scale(self) -> float:
@@ -129,13 +127,7 @@ def epoch_order(units: int, *, seed: int, restart: int, phase: str, epoch: int) 
 
 
 def task_batches(
-    features: Features,
-    order: Int64s,
-    *,
-    batch: int,
-    layout: Layout,
-    per_device_max_tokens: int,
-    pad_id: int,
+    features: Features, order: Int64s, *, batch: int, per_device_max_tokens: int
 ) -> Iterator[TaskStep]:
     """Yield global batches of `batch` units in the given order; the last one may be smaller.
 
@@ -143,45 +135,25 @@ def task_batches(
         features: Features of a split.
         order: Numbers of units, such as from `epoch_order`.
         batch: Units per global batch.
-        layout: `packed`, or `padded` to the longest sequence of the global batch.
-        per_device_max_tokens: Maximum positions of a micro-batch, padding included; a longer unit
-            is alone.
-        pad_id: Id of [PAD].
+        per_device_max_tokens: Maximum tokens of a micro-batch; a longer unit is alone.
     """
     for begin in range(0, len(order), batch):
         units = order[begin : begin + batch]
-        yield lay_out_units(
-            features,
-            units,
-            layout=layout,
-            per_device_max_tokens=per_device_max_tokens,
-            pad_id=pad_id,
-        )
+        yield lay_out_units(features, units, per_device_max_tokens=per_device_max_tokens)
 
 
-def lay_out_units(
-    features: Features,
-    units: Int64s,
-    *,
-    layout: Layout,
-    per_device_max_tokens: int,
-    pad_id: int,
-) -> TaskStep:
+def lay_out_units(features: Features, units: Int64s, *, per_device_max_tokens: int) -> TaskStep:
     """Return one global batch of these units; see `task_batches`."""
     per_unit = features.per_unit
     chosen = (units[:, None] * per_unit + np.arange(per_unit)).ravel()  # sequences
     sources = features.offsets[chosen]
     lengths = features.offsets[chosen + 1] - sources
-    width = int(lengths.max()) if layout == "padded" else None
-    widths = lengths if width is None else np.full(len(lengths), width)
-    bounds = group_bounds(widths.reshape(-1, per_unit).sum(axis=1), limit=per_device_max_tokens)
+    bounds = group_bounds(lengths.reshape(-1, per_unit).sum(axis=1), limit=per_device_max_tokens)
     tokens, starts = token_batches(
         features.input_ids[ranges(sources, lengths)],
         lengths=lengths,
         b_starts=features.b_starts[chosen],
         bounds=bounds * per_unit,
-        widths=None if width is None else np.full(len(bounds) - 1, width),
-        pad_id=pad_id,
     )
     targets = _gather_targets(features, units, starts=starts, bounds=bounds)
     ends = features.position_offsets

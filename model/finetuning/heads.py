@@ -88,10 +88,8 @@ def span_loss_sum(logits: torch.Tensor, batch: TaskBatch, labels: torch.Tensor) 
 
 def host_starts(tokens: TokenBatch) -> Int64s:
     """Return `tokens.starts` without waiting for a GPU."""
-    if tokens.padded_length is None:
-        starts: Int64s = np.cumsum(tokens.lengths) - tokens.lengths
-        return starts
-    return np.arange(len(tokens.lengths)) * tokens.padded_length
+    starts: Int64s = np.cumsum(tokens.lengths) - tokens.lengths
+    return starts
 
 
 HEADS: dict[TaskTypeName, Head] = {

@@ -86,8 +86,6 @@ def steps_of(phase: Phase, setup: TrialSetup, *, done: int) -> Generator[TaskSte
             features,
             order[begin * config.batch_size : (begin + left) * config.batch_size],
             batch=config.batch_size,
-            layout=config.batching,
             per_device_max_tokens=config.per_device_max_tokens,
-            pad_id=0,  # any id: padding is never read
         )
         done += left

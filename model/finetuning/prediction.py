@@ -317,13 +317,7 @@ def compute_outputs(
         for units in _group_units(sizes, limit=options.per_device_max_tokens):
             if stop is not None and stop.reason:
                 raise TrainingError(f"{options.progress or 'prediction'}: stopped ({stop.reason})")
-            step = lay_out_units(
-                features,
-                units,
-                layout="packed",
-                per_device_max_tokens=1 << 62,
-                pad_id=0,  # any id: there is no padding
-            )
+            step = lay_out_units(features, units, per_device_max_tokens=1 << 62)
             (batch,) = step.micro_batches
             values = compute(batch._replace(labels=None).to(device)).float().cpu().numpy()
             rows = units

@@ -200,12 +200,11 @@ def check_length(tokens: TokenBatch, config: ModelConfig) -> None:
     Raises:
         TrainingError: A sequence is too long.
     """
-    longest = tokens.padded_length or int(tokens.lengths.max())
+    longest = int(tokens.lengths.max())
     if longest > config.max_position_embeddings:
         raise TrainingError(
-            f"a sequence of {longest} tokens, padding included: the model has "
-            f"{config.max_position_embeddings} positions; make features with a max_seq_length up "
-            "to that"
+            f"a sequence of {longest} tokens: the model has {config.max_position_embeddings} "
+            "positions; make features with a max_seq_length up to that"
         )
 
 

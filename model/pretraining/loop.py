@@ -145,8 +145,8 @@ class PretrainingModule(TrainingModule[StepBatch]):
     def _pairs(self, batch: StepBatch) -> int:
         return batch.pairs if self.config.objective == "mlm+nsp" else 0
 
-    def count_work(self, batch: StepBatch) -> tuple[int, int]:
-        """Return the number of tokens, padding included, and the model FLOPs."""
+    def count_work(self, batch: StepBatch) -> tuple[int]:
+        """Return the model FLOPs."""
         objective = self.config.objective
         flops = batch_flops(
             self.model.config,
@@ -155,7 +155,7 @@ class PretrainingModule(TrainingModule[StepBatch]):
             next_sentence=objective == "mlm+nsp",
             causal=objective == "left-to-right",
         )
-        return sum(len(part.tokens.input_ids) for part in batch.micro_batches), flops
+        return (flops,)
 
     def count_step(self, batch: StepBatch) -> None:
         state = self.setup.state
@@ -177,11 +177,9 @@ class PretrainingModule(TrainingModule[StepBatch]):
             predictions=batch.predictions,
             pairs=self._pairs(batch),
         )
-        *_, padded_tokens, flops = metrics.sums
+        *_, flops = metrics.sums
         self.logger.on_step_end(
-            state.done,
-            work=Work(batch.tokens, padded_tokens=padded_tokens, flops=flops),
-            waited=metrics.waited,
+            state.done, work=Work(batch.tokens, flops=flops), waited=metrics.waited
         )
         # Write the last line before the checkpoint of the last step, so that a run that resumes
         # from the checkpoint finds it.

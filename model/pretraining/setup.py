@@ -28,7 +28,7 @@ from pipelines.instances.masking import VocabularyIds, read_vocabulary_ids
 from pipelines.io.file_systems import file_system, read_file
 from pipelines.io.stage_inputs import InputFile, input_file
 from pipelines.wordpiece.text_rules import get_text_rules, read_stated_rules
-from pipelines.wordpiece.vocab_files import PAD, VOCAB_FILE, read_vocab
+from pipelines.wordpiece.vocab_files import VOCAB_FILE, read_vocab
 from schemas.errors import CheckpointError, ConfigError, InstanceDataError
 from schemas.manifest import StageInput
 from schemas.model_configs import PretrainConfig
@@ -46,7 +46,6 @@ class PretrainingSetup:
     group: ProcessGroup
     instances: InstanceDataset
     vocabulary: VocabularyIds
-    pad_id: int
     model: BertForPretraining
     optimizer: Optimizer
     state: PhaseState
@@ -60,10 +59,7 @@ class PretrainingSetup:
         """Return the collator of training and evaluation batches."""
         return MicroBatchCollator(
             objective=self.config.objective,
-            layout=self.config.batch.batching,
-            row_length=self.max_seq_length,
             max_tokens=self.config.batch.per_device_max_tokens,
-            pad_id=self.pad_id,
         )
 
     def loader(self, state: LoaderState) -> PretrainingDataLoader:
@@ -119,7 +115,6 @@ def open_setup(
         group=group,
         instances=instances,
         vocabulary=read_vocabulary_ids(vocab),
-        pad_id=read_vocab(vocab).index(PAD),
         model=model,
         optimizer=optimizer,
         state=state,

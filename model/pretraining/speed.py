@@ -70,7 +70,6 @@ def _random_batch(num_rows: int, seq_length: int, vocab_size: int) -> Pretrainin
         position_ids=torch.arange(seq_length).repeat(num_rows),
         starts=torch.from_numpy(offsets_of(lengths)[:-1]),
         lengths=lengths,
-        padded_length=None,
     )
     return PretrainingBatch(
         tokens,

@@ -31,7 +31,7 @@ class StepRecord(NamedTuple):
 
     Attributes:
         step: Number of optimizer steps, from 1.
-        tokens: Number of tokens read, without padding.
+        tokens: Number of tokens read.
         epoch: Number of passes over all instances.
         loss: Sum of the losses of the objective.
         mlm_loss: Mean loss per predicted token; with `objective: left-to-right`, per next token.
@@ -79,8 +79,7 @@ class ThroughputRecord(NamedTuple):
         step: Last step of the measurement.
         seconds: Training time since the phase began, over all starts
             (`model.training.loop.Stopwatch`).
-        tokens_per_second: Tokens without padding per second, over all processes.
-        padded_tokens_per_second: Tokens with padding per second, over all processes.
+        tokens_per_second: Tokens per second, over all processes.
         peak_memory_bytes: Peak memory of this process: of its GPU, or of the host without a GPU.
         loader_wait_share: Fraction of the time in which the model waited for its next batch.
         model_flops_utilization: Model FLOPs per second over the peak of the devices. None: the peak
@@ -90,7 +89,6 @@ class ThroughputRecord(NamedTuple):
     step: int
     seconds: float
     tokens_per_second: float
-    padded_tokens_per_second: float
     peak_memory_bytes: int
     loader_wait_share: float
     model_flops_utilization: float | None = None

@@ -180,13 +180,11 @@ class Work(NamedTuple):
     """Work of all processes.
 
     Attributes:
-        tokens: Tokens without padding.
-        padded_tokens: Tokens with padding.
+        tokens: Tokens.
         flops: Model FLOPs.
     """
 
     tokens: int = 0
-    padded_tokens: float = 0
     flops: float = 0
 
 
@@ -210,11 +208,7 @@ class ThroughputMeter:
     def add(self, work: Work, *, waited: float) -> None:
         """Count a step, and the seconds that this process waited for its batch."""
         total = self._work
-        self._work = Work(
-            total.tokens + work.tokens,
-            padded_tokens=total.padded_tokens + work.padded_tokens,
-            flops=total.flops + work.flops,
-        )
+        self._work = Work(total.tokens + work.tokens, flops=total.flops + work.flops)
         self._waited += waited
 
     def record(self, step: int, *, seconds: float) -> ThroughputRecord:
@@ -229,7 +223,6 @@ class ThroughputMeter:
             step=step,
             seconds=seconds,
             tokens_per_second=self._work.tokens / duration,
-            padded_tokens_per_second=self._work.padded_tokens / duration,
             peak_memory_bytes=peak_memory(self._group.device),
             loader_wait_share=min(1.0, self._waited / duration),
             model_flops_utilization=model_flops_utilization(

@@ -42,16 +42,14 @@ from pipelines.mediawiki.languages import (
     wiki_settings,
 )
 from pipelines.mediawiki.paragraphs import LINE_REASONS, join_paragraphs
-from pipelines.mediawiki.templates import (
+from pipelines.mediawiki.template_functions import (
     EQUALS,
     PIPE,
-    Rule,
-    counter_name,
     parse_arguments,
     raised_text,
-    rule_for,
     subpage_word,
 )
+from pipelines.mediawiki.templates import Rule, counter_name, rule_for
 from pipelines.mediawiki.variants import CONVERTERS, shown_text
 
 

@@ -103,13 +103,9 @@ def loss_and_gradients(
     return [loss, *cast("list[torch.Tensor]", gradients)]
 
 
-@pytest.mark.parametrize("padded_length", [None, 64], ids=["packed", "padded"])
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_fp32_encoder_equals_cpu(objective: Objective, padded_length: int | None) -> None:
-    model, batch = (
-        random_model(objective=objective),
-        random_batch(LENGTHS, padded_length=padded_length),
-    )
+def test_fp32_encoder_equals_cpu(objective: Objective) -> None:
+    model, batch = random_model(objective=objective), random_batch(LENGTHS)
     positions = batch.masked_positions
     expected = model.bert(batch.tokens, positions=positions)
     actual = model.to(DEVICE).bert(batch.tokens.to(DEVICE), positions=positions.to(DEVICE))
@@ -118,11 +114,10 @@ def test_fp32_encoder_equals_cpu(objective: Objective, padded_length: int | None
 
 
 @pytest.mark.usefixtures("flash")
-@pytest.mark.parametrize("padded_length", [None, 64], ids=["packed", "padded"])
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_bf16_flash_equals_fp32(objective: Objective, padded_length: int | None) -> None:
+def test_bf16_flash_equals_fp32(objective: Objective) -> None:
     model = random_model(objective=objective).to(DEVICE)
-    batch = random_batch(LENGTHS, padded_length=padded_length).to(DEVICE)
+    batch = random_batch(LENGTHS).to(DEVICE)
     expected = model.bert(batch.tokens, positions=batch.masked_positions)
     with autocast("bf16"):
         assert bert._has_flash(expected.sequence, depth=64)
@@ -169,7 +164,6 @@ def test_dropout_has_its_rate_and_depends_on_the_key(precision: str) -> None:
     x = torch.eye(width, device=DEVICE).repeat(count, 1)
     layout = attention_layout(
         torch.full((count,), width).numpy(),
-        padded_length=None,
         heads=1,
         device=DEVICE,
         flash=IS_CUDA and precision == "bf16",

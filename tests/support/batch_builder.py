@@ -10,6 +10,7 @@ import torch
 
 from model.data.batches import PretrainingBatch, TokenBatch
 from model.encoder.heads import BertForPretraining
+from pipelines.arrays import ranges
 from pipelines.seeds import rng_for
 from schemas.model_configs import ModelConfig, Objective
 
@@ -23,13 +24,11 @@ def small_config(preset: str = "tiny", **fields: Any) -> ModelConfig:
     return ModelConfig.model_validate({"preset": preset, **without, **fields})
 
 
-def random_batch(
-    lengths: tuple[int, ...] = LENGTHS, *, padded_length: int | None = None, first: int = 0
-) -> PretrainingBatch:
+def random_batch(lengths: tuple[int, ...] = LENGTHS, *, first: int = 0) -> PretrainingBatch:
     """Instances that depend on their numbers alone, from `first`; the last has no segment B."""
-    places = np.array([padded_length or length for length in lengths], dtype=np.int64)
-    starts = np.cumsum(places) - places
-    ids, segments, positions = (np.zeros(places.sum(), dtype=np.int64) for _ in range(3))
+    counts = np.array(lengths, dtype=np.int64)
+    starts = np.cumsum(counts) - counts
+    ids, segments = (np.zeros(counts.sum(), dtype=np.int64) for _ in range(2))
     masked, targets = [], []
     for number, (start, length) in enumerate(zip(starts, lengths, strict=True)):
         rng = rng_for(0, "test", first + number)
@@ -38,18 +37,15 @@ def random_batch(
         chosen = np.sort(rng.choice(np.arange(1, length - 1), size=3, replace=False))
         masked.append(start + chosen)
         targets.append(rng.integers(1, VOCAB, 3))
-    for start, count in zip(starts, places, strict=True):
-        positions[start : start + count] = np.arange(count)
     labels = np.arange(len(lengths)) % 2
     labels[-1] = -100
     to_tensor = torch.from_numpy
     tokens = TokenBatch(
         to_tensor(ids),
         to_tensor(segments),
-        to_tensor(positions),
+        to_tensor(ranges(0, counts)),
         to_tensor(starts),
-        np.array(lengths, dtype=np.int64),
-        padded_length,
+        counts,
     )
     return PretrainingBatch(
         tokens,

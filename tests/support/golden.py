@@ -19,7 +19,7 @@ from schemas.manifest import FileEntry, StageOutput
 
 GOLDEN: dict[str, str] = {
     "build-documents": "25f6d7d09a9735662fd083bfce8a9b9c",
-    "build-instances.length-64": "5123c1f5c7514e21c38999df7c54a039",
+    "build-instances.length-64": "fae538dc62bb13f65af820b70af33aed",
     "build-tokens": "ee2a9f671989f37edb8b3402a7fbd384",
     "build-vocabulary": "da9f4fe9101e3e1b31f3ca0fee36480a",
     "build-vocabulary/vocab.txt": "4956eb64009e8ffa3b6dc1388a441dd9",

@@ -46,21 +46,18 @@ def task_lengths(kind: TaskTypeName, *, equal: bool = False) -> tuple[int, ...]:
     return tuple(17 if equal else 11 + 7 * number % 23 for number in range(count))
 
 
-def task_batch(
-    kind: TaskTypeName, *, padded_length: int | None = None, equal: bool = False, seed: int = 0
-) -> TaskBatch:
-    """A batch that depends on kind and seed, and not on how it is laid out."""
+def task_batch(kind: TaskTypeName, *, equal: bool = False, seed: int = 0) -> TaskBatch:
+    """A batch that depends on kind and seed."""
     lengths = np.array(task_lengths(kind, equal=equal))
-    widths = np.full(len(lengths), padded_length) if padded_length else lengths
-    starts = np.cumsum(widths) - widths
-    ids, segments, places = (np.zeros(widths.sum(), dtype=np.int64) for _ in range(3))
+    starts = np.cumsum(lengths) - lengths
+    ids, segments, places = (np.zeros(lengths.sum(), dtype=np.int64) for _ in range(3))
     positions: list[int] = []
     labels: list[Any] = []
-    for number, (start, width, length) in enumerate(zip(starts, widths, lengths, strict=True)):
+    for number, (start, length) in enumerate(zip(starts, lengths, strict=True)):
         rng = rng_for(seed, "test", kind, number)
         ids[start : start + length] = rng.integers(1, VOCAB, length)
         segments[start : start + length] = np.arange(length) > length // 2
-        places[start : start + width] = np.arange(width)
+        places[start : start + length] = np.arange(length)
         if kind == "tagging":
             chosen = np.sort(rng.choice(np.arange(1, length - 1), size=TAGGED, replace=False))
             positions += (start + chosen).tolist()
@@ -81,7 +78,6 @@ def task_batch(
             to_tensor(places),
             to_tensor(starts),
             lengths,
-            padded_length,
         ),
         torch.tensor(labels, dtype=torch.float32 if kind == "regression" else torch.int64),
         torch.tensor(positions) if kind == "tagging" else None,
@@ -110,7 +106,6 @@ def units_of(batch: TaskBatch, kind: TaskTypeName, *, first: int, stop: int) -> 
         tokens.position_ids[begin:end],
         tokens.starts[rows] - begin,
         tokens.lengths[rows],
-        None,
     )
     counts = batch.position_counts
     return TaskBatch(
@@ -223,10 +218,3 @@ def peer_answers(
         inputs = {name: value.view(UNITS, CHOICES, -1) for name, value in inputs.items()}
     found = peer(**inputs, labels=labels)
     return found.logits.squeeze(1) if kind == "regression" else found.logits, found.loss
-
-
-def real_places(batch: TaskBatch) -> torch.Tensor:
-    """Indices in T of tokens that are no padding."""
-    tokens = batch.tokens
-    pairs = zip(tokens.starts.tolist(), tokens.lengths.tolist(), strict=True)
-    return torch.cat([torch.arange(start, start + length) for start, length in pairs])

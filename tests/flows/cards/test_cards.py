@@ -241,6 +241,10 @@ def test_model_without_pretraining_does_not_claim_its_vocabulary_s_texts(
     text = load(trial.model_copy(update={"config": config, "inputs": ()}), store).text
     assert "`bert-tiny`" in text
     assert "secret" not in text
+    url = f"hf://harbour/bert-tiny@{'0' * 40}"
+    card = load(trial.model_copy(update={"config": {"init_checkpoint": url}, "inputs": ()}), store)
+    assert f"`{url}`" in card.text
+    assert card.data.base_model == ["harbour/bert-tiny"]
 
 
 def tag_names(page: str) -> set[str]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import runpy
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import datasets
 import fsspec
+import fsspec.config
 import numpy as np
 import pandas
 import pyarrow
@@ -17,12 +19,16 @@ import pyarrow.ipc
 import pytest
 import torch
 import transformers
+from support.cli_runner import Cli
 from support.corpus_builder import small_recipe, small_sample
+from support.fake_hub import TOKEN, FakeHub, fake_hub
 from support.paths import ROOT
 from support.store_builder import as_given, describe
 
 from flows.export.export import export
+from flows.export.push import push
 from flows.lineage.shards import find_shard
+from flows.model_loading import checkpoint_folder
 from flows.run.artifact_inputs import input_ref
 from flows.run.step_execution import stage_input
 from flows.running import run_recipe
@@ -30,7 +36,13 @@ from flows.store.artifacts import ArtifactStore
 from model.data.collator import MicroBatchCollator
 from model.data.dataset import InstanceDataset
 from model.encoder.hf_weights import load_pretrained
-from schemas.errors import ArtifactCorruptError, ConfigError, UsageError
+from schemas.errors import (
+    ArtifactCorruptError,
+    ConfigError,
+    InputError,
+    NetworkError,
+    UsageError,
+)
 from schemas.manifest import FileEntry, Manifest
 
 DOCUMENTS, TOKENS, INSTANCES = STEPS = (
@@ -252,6 +264,95 @@ def test_transformers_opens_exported_models(checkpoint: Path, tmp_path: Path) ->
     assert not (tmp_path / "none").exists()
 
 
+# Pushes to the Hugging Face Hub
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
+    with fake_hub() as hub:
+        monkeypatch.setenv("HF_TOKEN", TOKEN)
+        yield hub
+        assert hub.unknown == []
+
+
+def test_pushed_rows_are_one_commit_with_the_files_of_the_export(
+    corpus: ArtifactStore, exported: Path, hub: FakeHub, cli: Cli
+) -> None:
+    arguments = "export", f"test/{TOKENS}", "--store", corpus.root, "--push", "harbour/tokens"
+    result = cli(*arguments)
+    assert result.code == 0, result.err
+    repository = hub.repositories["datasets/harbour/tokens"]
+    commit = repository.branches["main"]
+    assert result.out.startswith(f"hf://datasets/harbour/tokens@{commit}: ")
+    assert repository.is_private
+    assert len(repository.commits) == 2  # the Hub makes the first
+    folder = exported / "build-tokens-hf"
+    files = {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+    assert repository.files == {".gitattributes": b"", **files}
+    assert TOKEN not in result.out + result.err
+    assert not any(TOKEN.encode() in data for data in files.values())
+    # Files of other people stay, shards of another number of shards do not.
+    repository.commit({**repository.files, "NOTES.md": b"ours", "data/train-00009.parquet": b"old"})
+    assert cli(*arguments).code == 0
+    assert repository.files == {".gitattributes": b"", "NOTES.md": b"ours", **files}
+
+
+def test_pushed_model_is_a_checkpoint_of_the_hub(
+    checkpoint: Path, tmp_path: Path, hub: FakeHub
+) -> None:
+    store = ArtifactStore(str(tmp_path / "store"))
+    manifest = put_files(
+        store, checkpoint, stage="pretrain", counters={"steps": 1, "tokens": 1},
+        statistics={"objective": "mlm+nsp", "max_seq_length": 64, "held_out": {}},
+    )  # fmt: skip
+    address = push(manifest, "harbour/bert", store=store).partition(": ")[0]
+    assert checkpoint_folder(address, store=None) == address
+    pushed = load_pretrained(address, objective="mlm+nsp", seed=0)
+    assert pushed.initialized == ()
+
+
+@pytest.mark.parametrize(
+    ("repository", "token", "error"),
+    [
+        ("tokens", TOKEN, UsageError),
+        ("harbour/to kens", TOKEN, UsageError),
+        ("harbour/a/b", TOKEN, UsageError),
+        ("hf://harbour/tokens", TOKEN, UsageError),
+        ("harbour/tokens", "", ConfigError),
+        ("harbour/tokens", "hf_another", InputError),
+    ],
+)
+def test_push_that_cannot_be_made_commits_nothing(
+    corpus: ArtifactStore,
+    hub: FakeHub,
+    monkeypatch: pytest.MonkeyPatch,
+    repository: str,
+    token: str,
+    error: type[Exception],
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", token)
+    with pytest.raises(error):
+        push(artifact(corpus, TOKENS)[0], repository, store=corpus)
+    assert hub.repositories == {}
+
+
+def test_push_needs_the_hub(
+    corpus: ArtifactStore, hub: FakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(fsspec.config.conf, "hf", {"endpoint": "http://127.0.0.1:0"})
+    with pytest.raises(NetworkError):
+        push(artifact(corpus, TOKENS)[0], "harbour/tokens", store=corpus)
+
+
+@pytest.mark.parametrize("options", [(), ("out", "--push", "harbour/tokens")])
+def test_export_has_one_target(corpus: ArtifactStore, cli: Cli, options: tuple[str, ...]) -> None:
+    assert cli("export", f"test/{TOKENS}", *options, "--store", corpus.root).code == 2
+
+
 # Training
 
 
@@ -284,7 +385,7 @@ def our_loss(corpus: ArtifactStore, folder: Path) -> float:
     model = load_pretrained(str(folder), objective="mlm+nsp", seed=0).model
     source = stage_input("instances", manifest, store=corpus)
     rows = InstanceDataset.open(source, vocab_size=model.vocab_size, max_seq_length=64)
-    collator = MicroBatchCollator("mlm+nsp", "packed", row_length=64, max_tokens=8 * 64, pad_id=0)
+    collator = MicroBatchCollator("mlm+nsp", max_tokens=8 * 64)
     [batch] = collator(rows.gather(np.arange(8)))
     pairs = int((batch.next_sentence_labels >= 0).sum())
     return float(model(batch, len(batch.masked_ids), pairs).loss.detach())

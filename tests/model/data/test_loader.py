@@ -29,7 +29,7 @@ from schemas.corpus_configs import MaskingConfig
 from schemas.errors import ConfigError, InstanceDataError
 from schemas.model_configs import BatchConfig
 
-ROWS, PAD = 90, 1
+ROWS = 90
 MASKING = MaskingConfig(max_predictions_per_seq=9)
 SHARDS = random_shards(ROWS)
 WRITTEN = training_rows(SHARDS)
@@ -43,9 +43,7 @@ def instances(tmp_path_factory):
 
 
 def collator_of(config, *, objective="mlm+nsp"):
-    return MicroBatchCollator(
-        objective, config.batching, 44, config.per_device_max_tokens, pad_id=PAD
-    )
+    return MicroBatchCollator(objective, config.per_device_max_tokens)
 
 
 def arguments(config, *, objective="mlm+nsp", **changes):
@@ -60,7 +58,7 @@ def arguments(config, *, objective="mlm+nsp", **changes):
 
 
 def make(instances, *, batch=None, **changes):
-    small = {"global_batch_size": 16, "per_device_max_tokens": 200, "bucket_batches": 4}
+    small = {"global_batch_size": 16, "per_device_max_tokens": 200}
     return PretrainingDataLoader(
         instances, **arguments(BatchConfig(**{**small, **(batch or {})}), **changes)
     )
@@ -84,7 +82,7 @@ def assert_same(one, two):
 def flat(part):
     tensors = [*part.tokens[:4], part.masked_positions, part.masked_ids, part.next_sentence_labels]
     assert all(tensor.dtype == torch.int64 for tensor in tensors)
-    return [*map(np.asarray, tensors), part.tokens.lengths, part.rows, part.tokens.padded_length]
+    return [*map(np.asarray, tensors), part.tokens.lengths, part.rows]
 
 
 def decoded(part):
@@ -106,12 +104,8 @@ def decoded(part):
         )
 
 
-LAYOUTS = ["packed", "bucketed", "padded"]
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_batch_has_the_contents_of_the_shards(instances, layout):
-    for batch in take(make(instances, batch={"batching": layout}), 12):
+def test_batch_has_the_contents_of_the_shards(instances):
+    for batch in take(make(instances), 12):
         found = [one for part in batch.micro_batches for one in decoded(part)]
         for row, ids, segments, targets, label in found:
             written = WRITTEN[row]
@@ -127,36 +121,21 @@ def test_batch_has_the_contents_of_the_shards(instances, layout):
         assert batch.pairs == sum(row.label >= 0 for row in written)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_positions_of_instances_follow_the_layout(instances, layout):
-    for batch in take(make(instances, batch={"batching": layout}), 12):
+def test_instances_of_a_micro_batch_lie_end_to_end(instances):
+    for batch in take(make(instances), 12):
         for part in batch.micro_batches:
             tokens, lengths = part.tokens, part.tokens.lengths
             total = len(tokens.input_ids)
             assert len(tokens.segment_ids) == len(tokens.position_ids) == total
             assert total <= 200
             assert (np.diff(lengths) <= 0).all()
-            if layout == "packed":
-                assert tokens.padded_length is None
-                assert tokens.starts.tolist() == (np.cumsum(lengths) - lengths).tolist()
-                assert total == lengths.sum()
-                continue
-            width = 44 if layout == "padded" else -(-int(lengths.max()) // 8) * 8
-            assert tokens.padded_length == width
-            assert tokens.starts.tolist() == [width * row for row in range(len(lengths))]
-            ids = tokens.input_ids.reshape(-1, width)
-            assert tokens.position_ids.reshape(-1, width).tolist() == [list(range(width))] * len(
-                ids
-            )
-            for row, length in enumerate(lengths):
-                assert set(ids[row, length:].tolist()) <= {PAD}
-                assert not tokens.segment_ids.reshape(-1, width)[row, length:].any()
+            assert tokens.starts.tolist() == (np.cumsum(lengths) - lengths).tolist()
+            assert total == lengths.sum()
 
 
 @pytest.mark.parametrize("world_size", [1, 3])
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_every_epoch_has_each_instance_once(instances, layout, world_size):
-    config = BatchConfig(global_batch_size=15, batching=layout, bucket_batches=3)
+def test_every_epoch_has_each_instance_once(instances, world_size):
+    config = BatchConfig(global_batch_size=15)
     loaders = [
         iter(
             PretrainingDataLoader(instances, **arguments(config, rank=rank, world_size=world_size))
@@ -176,9 +155,8 @@ def test_every_epoch_has_each_instance_once(instances, layout, world_size):
 
 
 @pytest.mark.parametrize("masking", ["stored", "wordpiece", "whole-word"])
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_global_batches_do_not_depend_on_number_of_ranks(instances, layout, masking):
-    given = {"batch": {"batching": layout}}
+def test_global_batches_do_not_depend_on_number_of_ranks(instances, masking):
+    given = {}
     if masking != "stored":
         given |= {"dynamic_masking": MaskingConfig(strategy=masking)}
     alone = take(make(instances, **given), 14)
@@ -198,9 +176,8 @@ def test_global_batches_do_not_depend_on_number_of_ranks(instances, layout, mask
         assert max(tokens) - min(tokens) <= LONGEST
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_resuming_at_any_step_gives_the_same_batches(instances, layout):
-    config = BatchConfig(global_batch_size=16, batching=layout, bucket_batches=4)
+def test_resuming_at_any_step_gives_the_same_batches(instances):
+    config = BatchConfig(global_batch_size=16)
     given = arguments(config, dynamic_masking=MASKING)
     whole = take(PretrainingDataLoader(instances, **given), 14)
     for step in range(13):
@@ -212,7 +189,7 @@ def test_resuming_at_any_step_gives_the_same_batches(instances, layout):
 @pytest.mark.parametrize("strategy", ["wordpiece", "whole-word", "span"])
 def test_dynamic_masks_depend_on_seed_epoch_and_row(instances, strategy):
     config = MaskingConfig(strategy=strategy, max_predictions_per_seq=9)
-    loader = make(instances, batch={"batching": "bucketed"}, dynamic_masking=config)
+    loader = make(instances, dynamic_masking=config)
     masks = {}
     for batch in take(loader, 3 * ROWS // 16):
         for part in batch.micro_batches:
@@ -245,10 +222,9 @@ def mask_alone(written, row, *, config):
     return masked.input_ids.tolist(), dict(pairs)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_left_to_right_predicts_every_next_token(instances, layout):
+def test_left_to_right_predicts_every_next_token(instances):
     options = {"objective": "left-to-right", "world_size": 2, "rank": 0}
-    loader = make(instances, batch={"batching": layout}, **options)
+    loader = make(instances, **options)
     for batch in take(loader, 8):
         for part in batch.micro_batches:
             for row, ids, _, targets, label in decoded(part):
@@ -259,11 +235,10 @@ def test_left_to_right_predicts_every_next_token(instances, layout):
         assert batch.predictions == batch.tokens - batch.instances
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_eval_batches_have_each_row_once(instances, layout):
+def test_eval_batches_have_each_row_once(instances):
     rows = np.arange(60)[1::2]
     found = {}
-    collator = collator_of(BatchConfig(batching=layout, per_device_max_tokens=200), objective="mlm")
+    collator = collator_of(BatchConfig(per_device_max_tokens=200), objective="mlm")
     for part in eval_batches(instances, rows=rows, collator=collator):
         assert len(part.tokens.input_ids) <= 200
         found |= {one[0]: one for one in decoded(part)}
@@ -332,16 +307,15 @@ def test_prefetch_computes_no_more_than_its_size_in_advance():
 
 
 def test_resuming_with_another_number_of_ranks_gives_the_same_global_batches(instances):
-    for layout in LAYOUTS:
-        given = {"batch": {"batching": layout}, "dynamic_masking": MASKING}
-        whole = take(make(instances, **given), 12)
-        first = take(make(instances, rank=1, world_size=2, **given), 5)
-        rest = [
-            take(make(instances, rank=rank, world_size=4, state=first[-1].state, **given), 7)
-            for rank in range(4)
-        ]
-        for number in range(7):
-            found = sorted(row for loaded in rest for row in rows_of(loaded[number]))
-            assert found == rows_of(whole[5 + number])
-            assert rest[0][number].state == whole[5 + number].state
-            assert rest[0][number].predictions == whole[5 + number].predictions
+    given = {"dynamic_masking": MASKING}
+    whole = take(make(instances, **given), 12)
+    first = take(make(instances, rank=1, world_size=2, **given), 5)
+    rest = [
+        take(make(instances, rank=rank, world_size=4, state=first[-1].state, **given), 7)
+        for rank in range(4)
+    ]
+    for number in range(7):
+        found = sorted(row for loaded in rest for row in rows_of(loaded[number]))
+        assert found == rows_of(whole[5 + number])
+        assert rest[0][number].state == whole[5 + number].state
+        assert rest[0][number].predictions == whole[5 + number].predictions

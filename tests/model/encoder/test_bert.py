@@ -20,16 +20,8 @@ from schemas.model_configs import ModelConfig
 LENGTHS = (9, 31, 31, 5, 64, 31, 17)
 
 
-def batch_of(lengths: tuple[int, ...], *, padded_length: int | None = None) -> TokenBatch:
-    return random_batch(lengths, padded_length=padded_length).tokens
-
-
-def real_places(batch: TokenBatch) -> torch.Tensor:
-    """Indices in T of the real tokens, instance by instance."""
-    starts = batch.starts.tolist()
-    return torch.cat(
-        [torch.arange(s, s + n) for s, n in zip(starts, batch.lengths.tolist(), strict=True)]
-    )
+def batch_of(lengths: tuple[int, ...]) -> TokenBatch:
+    return random_batch(lengths).tokens
 
 
 def model_of(*, dropout: float = 0.0, is_causal: bool = False, **fields: Any) -> BertModel:
@@ -49,10 +41,9 @@ def weighted(sequence: torch.Tensor, pooled: torch.Tensor) -> torch.Tensor:
     return total
 
 
-@pytest.mark.parametrize("padded_length", [None, 64])
-def test_vectors_at_positions_equal_those_of_all_tokens(padded_length: int | None) -> None:
+def test_vectors_at_positions_equal_those_of_all_tokens() -> None:
     model = model_of(dropout=0.1)
-    batch = batch_of(LENGTHS, padded_length=padded_length)
+    batch = batch_of(LENGTHS)
     positions = batch.starts + 2
     gradients = []
     for chosen in (None, positions):
@@ -104,15 +95,14 @@ def test_causal_tokens_see_only_what_came_before() -> None:
     assert ((after - before)[25:].abs().amax(1) > 1e-4).all()
 
 
-@pytest.mark.parametrize("padded_length", [None, 70])
 @pytest.mark.parametrize("is_causal", [False, True])
-def test_own_kernel_equals_sdpa_without_dropout(is_causal: bool, padded_length: int | None) -> None:
+def test_own_kernel_equals_sdpa_without_dropout(is_causal: bool) -> None:
     outputs, gradients = [], []
     for dropout in (0.0, 1e-9):
         model = model_of(dropout=dropout, is_causal=is_causal, initializer_range=0.1)
-        batch = batch_of(LENGTHS, padded_length=padded_length)
+        batch = batch_of(LENGTHS)
         found = model(batch)
-        sequence = found.sequence[real_places(batch)]
+        sequence = found.sequence
         weighted(sequence, found.pooled).backward()
         outputs.append(sequence)
         gradients.append([parameter.grad for parameter in model.parameters()])
@@ -122,16 +112,15 @@ def test_own_kernel_equals_sdpa_without_dropout(is_causal: bool, padded_length: 
 
 
 @pytest.mark.parametrize("is_causal", [False, True])
-@pytest.mark.parametrize("padded_length", [None, 40])
-def test_gradient_uses_mask_of_forward_pass(padded_length: int | None, is_causal: bool) -> None:
+def test_gradient_uses_mask_of_forward_pass(is_causal: bool) -> None:
     """Central differences in float32, every pass under the same key."""
     model = model_of(dropout=0.4, is_causal=is_causal, initializer_range=0.1)
-    batch = batch_of((12, 33, 33, 5), padded_length=padded_length)
+    batch = batch_of((12, 33, 33, 5))
 
     def loss() -> torch.Tensor:
         seed_dropout(model, 11)
         found = model(batch)
-        return weighted(found.sequence[real_places(batch)], found.pooled)
+        return weighted(found.sequence, found.pooled)
 
     loss().backward()
     for name in ("embeddings.word", "layers.0.attention.qkv", "layers.1.attention.output"):
@@ -178,7 +167,6 @@ def test_attention_drops_at_its_rate() -> None:
         attention.output.weight.copy_(torch.eye(128))
     layout = attention_layout(
         np.array([64] * 32),
-        padded_length=None,
         heads=2,
         device=torch.device("cpu"),
         flash=False,

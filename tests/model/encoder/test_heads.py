@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 from support.batch_builder import (
-    LENGTHS,
     VOCAB,
     peer_inputs,
     random_batch,
@@ -47,27 +46,25 @@ def totals(batch: PretrainingBatch) -> tuple[int, int]:
 
 @pytest.mark.parametrize(("preset", "activation"), SHAPES)
 def test_equals_transformers(preset: str, activation: str, tmp_path: Path) -> None:
-    """Logits and loss within 1e-5, gradients of all parameters within 1e-4, in both layouts."""
+    """Logits and loss within 1e-5, gradients of all parameters within 1e-4."""
     model = random_model(small_config(preset, hidden_act=activation))
     peer = peer_of(model, tmp_path)
-    packed = random_batch()
-    theirs = peer(**peer_inputs(packed), next_sentence_label=packed.next_sentence_labels)
+    batch = random_batch()
+    theirs = peer(**peer_inputs(batch), next_sentence_label=batch.next_sentence_labels)
     theirs.loss.backward()
-    places = peer_inputs(packed)["labels"] != -100
+    places = peer_inputs(batch)["labels"] != -100
     expected = {name: value.grad for name, value in peer.named_parameters()}
-    for batch in (packed, random_batch(padded_length=max(LENGTHS))):
-        model.zero_grad()
-        encoded = model.bert(batch.tokens)
-        mlm = model.mlm_logits(encoded.sequence, batch.masked_positions)
-        close(mlm, theirs.prediction_logits[places], within=1e-5)
-        close(model.nsp_logits(encoded.pooled), theirs.seq_relationship_logits, within=1e-5)
-        output = model(batch, *totals(batch))
-        close(output.loss, theirs.loss, within=1e-5)
-        output.loss.backward()
-        found = {name: value.grad for name, value in model.named_parameters()}
-        assert all(gradient is not None for gradient in found.values())
-        for name, gradient in hf_state(found).items():
-            close(gradient, expected[name], within=1e-4, what=name)
+    encoded = model.bert(batch.tokens)
+    mlm = model.mlm_logits(encoded.sequence, batch.masked_positions)
+    close(mlm, theirs.prediction_logits[places], within=1e-5)
+    close(model.nsp_logits(encoded.pooled), theirs.seq_relationship_logits, within=1e-5)
+    output = model(batch, *totals(batch))
+    close(output.loss, theirs.loss, within=1e-5)
+    output.loss.backward()
+    found = {name: value.grad for name, value in model.named_parameters()}
+    assert all(gradient is not None for gradient in found.values())
+    for name, gradient in hf_state(found).items():
+        close(gradient, expected[name], within=1e-4, what=name)
 
 
 def close(found: torch.Tensor, expected: torch.Tensor, *, within: float, what: str = "") -> None:
@@ -85,19 +82,18 @@ def test_causal_equals_transformers(activation: str, tmp_path: Path) -> None:
     write_files(save_model(model), tmp_path)
     with torch.random.fork_rng():
         peer = BertLMHeadModel.from_pretrained(tmp_path).eval()
-    inputs = peer_inputs(random_batch())
+    batch = random_batch()
+    inputs = peer_inputs(batch)
     places = inputs.pop("labels") != -100
     theirs = peer(**inputs).logits[places]
     theirs.logsumexp(1).sum().backward()
     expected = {name: value.grad for name, value in peer.named_parameters()}
-    for batch in (random_batch(), random_batch(padded_length=max(LENGTHS))):
-        model.zero_grad()
-        logits = model.mlm_logits(model.bert(batch.tokens).sequence, batch.masked_positions)
-        close(logits, theirs, within=1e-5)
-        logits.logsumexp(1).sum().backward()
-        found = {name: p.grad for name, p in model.named_parameters() if p.requires_grad}
-        for name, gradient in hf_state(found).items():
-            close(gradient, expected[name], within=1e-4, what=name)
+    logits = model.mlm_logits(model.bert(batch.tokens).sequence, batch.masked_positions)
+    close(logits, theirs, within=1e-5)
+    logits.logsumexp(1).sum().backward()
+    found = {name: p.grad for name, p in model.named_parameters() if p.requires_grad}
+    for name, gradient in hf_state(found).items():
+        close(gradient, expected[name], within=1e-4, what=name)
 
 
 def test_all_layers_equal_those_of_transformers(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Units as batches: what every layout must keep, and the order of epochs."""
+"""Units as batches: what a batch holds, and the order of epochs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from model.task_types.features import IGNORED, Features
 from model.training.distributed import choose_worker_device
 from model.training.workers import WORKER_VARIABLE
 
-PAD = 0
 WAITS = (
     "_local_scalar_dense",
     "nonzero",
@@ -32,31 +31,24 @@ WAITS = (
 def steps_of(features: Features, order: np.ndarray, **changes: object) -> list[TaskStep]:
     given = {
         "batch": 5,
-        "layout": "packed",
         "per_device_max_tokens": 20,
-        "pad_id": PAD,
         **changes,
     }
     return list(task_batches(features, order, **given))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("layout", ["packed", "padded"])
 @pytest.mark.parametrize(("kind", "per_unit"), KINDS)
-def test_every_unit_comes_once_with_its_own_tokens(kind: str, per_unit: int, layout: str) -> None:
+def test_every_unit_comes_once_with_its_own_tokens(kind: str, per_unit: int) -> None:
     features = features_of(kind, per_unit=per_unit)
     order = epoch_order(features.units, seed=1, restart=0, phase="train", epoch=0)
-    steps = steps_of(features, order, layout=layout)
+    steps = steps_of(features, order)
     assert [len(step.units) for step in steps] == [5, 5, 5, 5, 3]
     assert np.concatenate([step.units for step in steps]).tolist() == order.tolist()
     for step in steps:
-        widths = set()
         for part in step.micro_batches:
-            widths.add(part.tokens.padded_length)
             check_tokens(part, features)
             check_labels(part, features)
-            places = len(part.tokens.input_ids)
-            assert places <= max(20, per_unit * (part.tokens.padded_length or 11))
-        assert widths == {None} if layout == "packed" else len(widths) == 1
+            assert len(part.tokens.input_ids) <= max(20, per_unit * 11)
         assert step.tokens == sum(int(part.tokens.lengths.sum()) for part in step.micro_batches)
 
 
@@ -73,18 +65,14 @@ def check_tokens(part, features: Features) -> None:
         length = int(end - begin)
         start = int(tokens.starts[place])
         assert start == expected_start
-        width = tokens.padded_length or length
-        expected_start += width
+        expected_start += length
         assert tokens.lengths[place] == length
         own = slice(start, start + length)
         assert tokens.input_ids[own].tolist() == features.input_ids[begin:end].tolist()
-        assert tokens.position_ids[start : start + width].tolist() == list(range(width))
+        assert tokens.position_ids[own].tolist() == list(range(length))
         segments = [0] * int(features.b_starts[sequence])
         segments += [1] * (length - len(segments))
         assert tokens.segment_ids[own].tolist() == segments
-        rest = slice(start + length, start + width)
-        assert set(tokens.input_ids[rest].tolist()) <= {PAD}
-        assert set(tokens.segment_ids[rest].tolist()) <= {0}
     assert len(tokens.input_ids) == expected_start
 
 
@@ -185,21 +173,16 @@ def test_batches_are_copied_from_pinned_memory(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(torch.Tensor, "to", to)
     features = features_of("tagging")
     units = np.arange(features.units)
-    (step,) = task_batches(
-        features, units, batch=100, layout="packed", per_device_max_tokens=1 << 30, pad_id=0
-    )
+    (step,) = task_batches(features, units, batch=100, per_device_max_tokens=1 << 30)
     step.micro_batches[0].to("cuda")
     batches.device_tensor(units, torch.device("cuda"))
     assert copies == [(True, True)] * 7
 
 
-@pytest.mark.parametrize("padded_length", [None, 40])
 @pytest.mark.parametrize("kind", ["classification", "span", "tagging"])
-def test_bilstm_step_has_no_shapes_that_depend_on_tensors(
-    kind: str, padded_length: int | None
-) -> None:
+def test_bilstm_step_has_no_shapes_that_depend_on_tensors(kind: str) -> None:
     model = random_task_model(kind, lstm_hidden_size=8)  # type: ignore[arg-type]
-    batch = task_batch(kind, padded_length=padded_length)  # type: ignore[arg-type]
+    batch = task_batch(kind)  # type: ignore[arg-type]
     with Operators() as operators:
         model(batch).loss.backward()
     assert [name for name in operators.names if any(wait in name for wait in WAITS)] == []

@@ -356,7 +356,7 @@ def test_a_vocabulary_that_is_not_the_models_is_refused(sst: StageInput, tmp_pat
 def test_bilstm_trains_and_answers(
     kinds: dict[str, StageInput], checkpoint: str, tmp_path: Path
 ) -> None:
-    config = trial_config(checkpoint, bilstm=True, batching="padded", max_steps=4)
+    config = trial_config(checkpoint, bilstm=True, max_steps=4)
     job = trial_job(tmp_path, kinds["squad-2.0"], config=config)
     found = trained(job)
     assert found["statistics"]["model"]["bilstm"] is True

@@ -47,7 +47,7 @@ def options(limit: int, *, is_bf16: bool = False) -> PredictionOptions:
 
 def one_by_one(model: TaskModel, features: Features) -> np.ndarray:
     """Each unit alone, in order."""
-    given = {"batch": 1, "layout": "packed", "per_device_max_tokens": 1, "pad_id": 0}
+    given = {"batch": 1, "per_device_max_tokens": 1}
     steps = task_batches(features, np.arange(features.units), **given)  # type: ignore[arg-type]
     batches = [step.micro_batches[0]._replace(labels=None) for step in steps]
     with torch.no_grad():

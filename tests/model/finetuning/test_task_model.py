@@ -17,7 +17,6 @@ from support.task_model_builder import (
     peer_answers,
     peer_from,
     random_task_model,
-    real_places,
     set_lstm,
     task_batch,
     terms_of,
@@ -39,32 +38,25 @@ from schemas.finetune_configs import TaskTypeName
 from schemas.model_configs import OptimizerConfig
 
 UNITS_OF_LSTM = 12
-LAYOUTS = pytest.mark.parametrize("padded_length", [None, 40], ids=["packed", "padded"])
 LSTMS = pytest.mark.parametrize("lstm_hidden_size", [None, UNITS_OF_LSTM], ids=["dense", "bilstm"])
 EACH_KIND = pytest.mark.parametrize("kind", KINDS)
 
 
 def answers(model: TaskModel, batch: TaskBatch) -> tuple[torch.Tensor, torch.Tensor]:
-    """Logits, of real tokens alone, and the mean loss."""
+    """Logits and the mean loss."""
     output = model(batch, scale=1 / terms_of(batch))
-    logits = output.logits[real_places(batch)] if model.kind == "span" else output.logits
-    return logits, output.loss
+    return output.logits, output.loss
 
 
-@LAYOUTS
 @EACH_KIND
-def test_logits_and_loss_are_those_of_transformers(
-    kind: TaskTypeName, padded_length: int | None, tmp_path: Path
-) -> None:
+def test_logits_and_loss_are_those_of_transformers(kind: TaskTypeName, tmp_path: Path) -> None:
     model = random_task_model(kind).eval()
     peer, _ = peer_from(written(model, tmp_path), kind)
     for equal in (False, True):
-        batch = task_batch(kind, padded_length=padded_length, equal=equal)
+        batch = task_batch(kind, equal=equal)
         with torch.no_grad():
             logits, loss = answers(model, batch)
             peer_logits, peer_loss = peer_answers(peer.eval(), batch, kind)
-        if kind == "span":
-            peer_logits = peer_logits[real_places(batch)]
         assert logits.std() > 0.05  # else nothing is compared
         torch.testing.assert_close(logits, peer_logits, rtol=0, atol=1e-5)
         if kind != "span" or equal:
@@ -125,7 +117,7 @@ def test_twenty_steps_are_those_of_transformers_and_torch(
 @EACH_KIND
 def test_micro_batches_add_up_to_the_batch(kind: TaskTypeName) -> None:
     model = random_task_model(kind)
-    whole = task_batch(kind, padded_length=40)
+    whole = task_batch(kind)
     scale = 1 / terms_of(whole)
     output = model(whole, scale=scale)
     output.loss.backward()
@@ -255,14 +247,14 @@ def test_a_causal_model_beside_transformers(tmp_path: Path) -> None:
     tagger = random_task_model("tagging", is_causal=True).eval()
     peer, info = peer_from(written(tagger, tmp_path / "tagger"), "tagging")
     assert not any(info.values())
-    batch = task_batch("tagging", padded_length=40)
+    batch = task_batch("tagging")
     with torch.no_grad():
         expected = peer_answers(peer.eval(), batch, "tagging")
         torch.testing.assert_close(answers(tagger, batch), expected, rtol=0, atol=1e-5)
 
     model = random_task_model("classification", is_causal=True).eval()
     peer, _ = peer_from(written(model, tmp_path / "classifier"), "classification")
-    batch = task_batch("classification", padded_length=40)
+    batch = task_batch("classification")
     first = int(batch.tokens.lengths[0])
     with torch.no_grad():
         sequence = peer.eval().bert(
@@ -311,8 +303,6 @@ def test_bilstm_is_that_of_torch_and_trains_the_encoder(kind: TaskTypeName) -> N
     torch.testing.assert_close(
         found.logits.flatten(), model.classifier(chosen).flatten(), rtol=1e-4, atol=1e-5
     )
-    padded = model(task_batch(kind, padded_length=40))
-    torch.testing.assert_close(padded.loss, model(whole).loss, rtol=0, atol=1e-4)
     found.loss.backward()
     without = {name for name, value in model.named_parameters() if value.grad is None}
     pooler = {"bert.pooler.weight", "bert.pooler.bias"}

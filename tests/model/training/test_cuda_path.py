@@ -76,9 +76,7 @@ class Copies:
 def test_layout_is_copied_from_pinned_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     copies = Copies(monkeypatch)
     lengths = np.array([3, 5, 2])
-    attention_layout.attention_layout(
-        lengths, padded_length=None, heads=2, device=CUDA, flash=True, has_dropout=True
-    )
+    attention_layout.attention_layout(lengths, heads=2, device=CUDA, flash=True, has_dropout=True)
     attention_layout._group(np.cumsum(lengths) - lengths, lengths, CUDA)
     assert copies.made == [(True, True)] * 5
 
@@ -97,8 +95,8 @@ def test_logged_steps_need_no_collective(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(dist, "all_reduce", refuse)
     meter = ThroughputMeter(ProcessGroup(0, 2, torch.device("cpu")), peak=None)
-    meter.add(Work(300, padded_tokens=400, flops=10), waited=0.5)
-    assert meter.record(1, seconds=2.0)[2:4] == (150.0, 200.0)
+    meter.add(Work(300, flops=10), waited=0.5)
+    assert meter.record(1, seconds=2.0)[2] == 150.0
 
 
 @pytest.mark.parametrize("lengths", [[4, 1, 7, 7, 2], [1], []])

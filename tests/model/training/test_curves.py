@@ -44,7 +44,6 @@ def throughput_record(step: int, *, mfu: float | None = 0.12) -> ThroughputRecor
         step=step,
         seconds=0.5 * step,
         tokens_per_second=41_234.5,
-        padded_tokens_per_second=50_000.0,
         peak_memory_bytes=123_456_789,
         loader_wait_share=0.01,
         model_flops_utilization=mfu,

@@ -35,7 +35,7 @@ LENGTHS = (8, 40, 128)
 
 @pytest.mark.parametrize("has_nsp", [True, False])
 def test_formula_matches_counted_flops_of_our_model(has_nsp: bool) -> None:
-    """Instances do not attend to each other, and padding does not count."""
+    """Instances do not attend to each other."""
     model = random_model(SMALL)
     parts = [random_batch((length,)) for length in LENGTHS]
     counted = 0
@@ -49,9 +49,7 @@ def test_formula_matches_counted_flops_of_our_model(has_nsp: bool) -> None:
     arguments: dict[str, Any] = {"vocab_size": VOCAB, "next_sentence": has_nsp}
     flops = batch_flops(SMALL, batches=parts, **arguments)
     assert counted == pytest.approx(flops, rel=0.01)
-    for padded_length in (None, 130):
-        whole = random_batch(LENGTHS, padded_length=padded_length)
-        assert batch_flops(SMALL, batches=[whole], **arguments) == flops
+    assert batch_flops(SMALL, batches=[random_batch(LENGTHS)], **arguments) == flops
 
 
 def test_formula_matches_counted_flops_of_hugging_face_model() -> None:
@@ -135,13 +133,13 @@ def test_throughput_since_last_record() -> None:
     peak = Peak(1e6, "device", "fp32")
     meter = ThroughputMeter(ProcessGroup(0, 1, CPU), peak=peak, seconds=100.0)
     for _ in range(2):
-        meter.add(Work(300, padded_tokens=400, flops=500_000), waited=0.5)
+        meter.add(Work(300, flops=500_000), waited=0.5)
     record = meter.record(12, seconds=104.0)
-    assert record[:4] == (12, 104.0, 150.0, 200.0)
+    assert record[:3] == (12, 104.0, 150.0)
     assert record.loader_wait_share == 0.25
     assert record.model_flops_utilization == 0.25
-    meter.add(Work(300, padded_tokens=400), waited=0.0)
-    assert meter.record(13, seconds=105.0)[:4] == (13, 105.0, 300.0, 400.0)
+    meter.add(Work(300), waited=0.0)
+    assert meter.record(13, seconds=105.0)[:3] == (13, 105.0, 300.0)
 
 
 def test_peak_memory_of_the_host_is_in_bytes() -> None:

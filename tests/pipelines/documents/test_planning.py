@@ -82,11 +82,11 @@ def test_a_damaged_or_unwritable_cache_costs_a_search(
     assert len(found) > 5
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     streams = multistream.find_all_streams(str(path), name=path.name, size=path.stat().st_size)
-    assert cached_value("streams", digest) == list(streams)
+    assert cached_value("bzip2-streams", digest) == list(streams)
     if damage == "value":
-        cache_value("streams", digest, ["damaged"])
+        cache_value("bzip2-streams", digest, ["damaged"])
     elif damage == "bytes":
-        (place,) = (tmp_path / "cache" / "streams").glob("*/*")
+        (place,) = (tmp_path / "cache" / "bzip2-streams").glob("*/*")
         place.write_bytes(place.read_bytes().replace(b"[0,", b"[1,"))
     else:
         (tmp_path / "file").write_text("no folder")
@@ -102,7 +102,7 @@ def test_unwritable_cache_is_logged_once(
     monkeypatch.setenv("BERTLOOM_CACHE", str(tmp_path / "file"))
     caplog.set_level("INFO")
     for number in range(3):
-        cache_value("streams", hashlib.sha256(b"%d" % number).hexdigest(), [number])
+        cache_value("bzip2-streams", hashlib.sha256(b"%d" % number).hexdigest(), [number])
     assert caplog.text.count(f"{tmp_path / 'file'}: cannot be written") == 1
 
 
