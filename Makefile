@@ -139,9 +139,10 @@ check: setup-dev
 bench: setup-dev
 	$(BIN)/python -m benchmarks
 
-# docs/reference.md from the schemas, then the pages as a site: a dead link or anchor is an error.
+# docs/reference.md from the schemas, docs/api.md from docstrings, then the pages as a site: a dead link or anchor is an error.
 docs: setup-dev
 	$(BIN)/python docs/site/reference.py
+	$(BIN)/python docs/site/api.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	@echo "build/site/index.html; with search: python -m http.server --directory build/site"
 

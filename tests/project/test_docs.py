@@ -216,6 +216,14 @@ def test_every_number_has_a_unit_and_the_page_of_fields_is_current() -> None:
     assert set(reference.UNIT) <= used, "units of fields that no longer exist"
 
 
+def test_page_of_the_api_is_current() -> None:
+    api = site_module("api")
+    assert api.PAGE.read_text(encoding="utf-8") == api.reference(), (
+        "docs/api.md is not what the docstrings say: run `make docs`, or "
+        "`.venv/bin/python docs/site/api.py`, and commit it"
+    )
+
+
 def test_examples_of_reference_can_be_set() -> None:
     text = site_module("reference").PAGE.read_text(encoding="utf-8")
     examples = re.findall(r"--set ([\w.-]+=[^`\s]+)", text.replace("PATH=VALUE", ""))
