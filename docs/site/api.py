@@ -27,6 +27,7 @@ API = {
 }
 """Names of each public module, in the order of the page."""
 
+MAX_LINE = 80
 _EXAMPLE = re.compile(r"^(>>> (?:.+\n?)+)", re.MULTILINE)
 
 
@@ -53,7 +54,7 @@ def _object(item: griffe.Object | griffe.Alias, heading: str, name: str) -> Iter
     if isinstance(item, griffe.Alias):
         item = item.final_target
     if isinstance(item, griffe.Function):
-        yield f"```python\n{item.signature()}\n```"
+        yield f"```python\n{_signature(item)}\n```"
     yield from _sections(item.docstring)
     attributes = [
         f"- `{key}: {value.annotation}`: {_one_line(value.docstring.value)}"
@@ -66,6 +67,16 @@ def _object(item: griffe.Object | griffe.Alias, heading: str, name: str) -> Iter
         for key, value in item.functions.items():
             if value.is_public and not key.startswith("_") and value.docstring:
                 yield from _object(value, f"{heading}#", f"{name}.{key}")
+
+
+def _signature(function: griffe.Function) -> str:
+    """Return the signature, with one parameter per line if it is long."""
+    text = function.signature()
+    if len(text) <= MAX_LINE:
+        return text
+    name, parameters, end = re.fullmatch(r"(\w+\()(.*)(\).*)", text).groups()
+    lines = re.sub(r", (?=\*|\w+: )", ",\n    ", parameters)
+    return f"{name}\n    {lines},\n{end}"
 
 
 def _sections(docstring: griffe.Docstring | None) -> Iterator[str]:
