@@ -1,6 +1,7 @@
 # run: the embedded sample, from raw dump to a table of results, offline.   test: the tests.
 # slow: those that take minutes.   check: ruff and mypy.   bench: the benchmarks.
 # pythons: the same bytes on each supported Python.   docs: the site of docs/, into build/site.
+# docs-outputs: what the tutorial's commands print, into its pages; on an idle machine.
 # engines: the same bytes on a real Flink and a real Spark.   failures: both, and stores, harmed.
 # gpu-kit: what a GPU machine without network needs, into build/gpu-kit.
 # setup: what a run needs.   setup-dev: the rest of the lock.   lock: make requirements.lock anew.
@@ -22,7 +23,7 @@ SIZE := $(if $(filter cuda,$(TORCH)),3.0,0.4)
 READY := $(VENV)/.ready-$(TORCH)
 READY_DEV := $(VENV)/.ready-dev-$(TORCH)
 
-.PHONY: run test slow pythons engines setup-engines failures check bench docs gpu-kit setup setup-dev lock clean
+.PHONY: run test slow pythons engines setup-engines failures check bench docs docs-outputs gpu-kit setup setup-dev lock clean
 
 setup: $(READY)
 setup-dev: $(READY_DEV)
@@ -145,6 +146,10 @@ docs: setup-dev
 	$(BIN)/python docs/site/api.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	@echo "build/site/index.html; with search: python -m http.server --directory build/site"
+
+# One run of the tutorial: five minutes on two idle cores.
+docs-outputs: setup-dev
+	PYTHONPATH=tests $(BIN)/python -m support.tutorial
 
 # Wheels and the data of a small training; BERTLOOM_DATA names the raw data. See docs/how-to/gpu.md.
 gpu-kit: setup

@@ -135,9 +135,9 @@ def sample(
     books: Annotated[int, typer.Option(min=0, help="Number of books.")] = 8,
     seed: Annotated[int, typer.Option(min=0, help="Seed: another seed writes other texts.")] = 0,
 ) -> None:
-    """Write the embedded sample: a small wiki dump, books and labeled datasets."""
+    """Write the embedded sample: a small wiki dump, books, texts and labeled datasets."""
     files = write_sample(folder, articles=articles, tales=books, seed=seed)
-    echo(f"{files.pages}\n{files.books}\n{files.tasks}")
+    echo(f"{files.pages}\n{files.books}\n{files.texts}\n{files.tasks}")
     echo(f"{files.page_count:,} pages, {files.xml_bytes / 1e6:.1f} MB of XML")
 
 

@@ -1,7 +1,8 @@
 """Proposal of a recipe whose vocabulary, model and budget suit the texts and the machine.
 
-The settings gave the lowest held-out perplexity per CPU time on small corpora (docs/quickstart.md):
-a model of two layers learns faster on sequences of 32 tokens than on longer ones.
+The settings gave the lowest held-out perplexity per CPU time on small corpora
+(docs/commands.md#quickstart): a model of two layers learns faster on sequences of 32 tokens than
+on longer ones.
 """
 
 from __future__ import annotations

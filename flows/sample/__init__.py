@@ -1,4 +1,4 @@
-"""The embedded sample: a small wiki and books of a made-up world, and labeled sets about it.
+"""The embedded sample: a small wiki, books and texts of a made-up world, and labeled sets about it.
 
 The corpus shows which words belong together, and the labeled sets ask for it: a pretrained model
 answers them, a model trained from scratch cannot. `flows.sample.world` explains how. This project
@@ -13,10 +13,13 @@ from flows.sample.books import make_book, write_books
 from flows.sample.dump import write_dump
 from flows.sample.pages import make_pages
 from flows.sample.task_datasets import write_task_datasets
+from flows.sample.texts import write_texts
 from flows.sample.world import Words
 from schemas.errors import ConfigError
 
 __all__ = ["SampleFiles", "write_sample"]
+
+_ARTICLES_PER_TEXT = 11
 
 
 class SampleFiles(NamedTuple):
@@ -28,6 +31,8 @@ class SampleFiles(NamedTuple):
     page_count: int
     xml_bytes: int
     books: str
+    texts: str
+    """Folder of plain text files."""
     tasks: str
     """Folder of the labeled sets, with a folder for each."""
 
@@ -40,7 +45,8 @@ def write_sample(
 
     Args:
         folder: path or fsspec URL; it is created if it does not exist.
-        articles: articles of the wiki, about 55 words each.
+        articles: articles of the wiki, about 55 words each. There is one text, of about 130
+            words, for every 11 of them.
         tales: books in `books.tar.gz`, about 5,500 words each.
         seed: another seed gives other texts, and other halves of the words.
         size_mb: MB (10**6 bytes) of XML, at most one stream more; replaces `articles`.
@@ -63,5 +69,6 @@ def write_sample(
         max_bytes=None if size_mb is None else int(size_mb * 1e6),
     )  # fmt: skip
     books = write_books(folder, (make_book(words, seed=seed, number=n) for n in range(tales)))
+    texts = write_texts(folder, words=words, seed=seed, count=articles // _ARTICLES_PER_TEXT)
     tasks = write_task_datasets(folder, words=words, seed=seed)
-    return SampleFiles(*dump, books=books, tasks=tasks)
+    return SampleFiles(*dump, books=books, texts=texts, tasks=tasks)

@@ -14,7 +14,17 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 from support.cli_runner import Cli
-from support.doc_commands import NOT_RUN, PAGES, ROOT, RUN, RUN_WITH_MODELS, Block, blocks, shape
+from support.doc_commands import (
+    NOT_RUN,
+    PAGES,
+    ROOT,
+    RUN,
+    RUN_TUTORIAL,
+    RUN_WITH_MODELS,
+    Block,
+    blocks,
+    shape,
+)
 from support.report_builder import with_trainings
 from typer.main import get_command
 
@@ -64,9 +74,10 @@ def test_command_block_is_run_or_marked_with_reason() -> None:
         if block.page == "CONTRIBUTING.md":  # lists the commands of CI
             continue
         says_why = block.mark.startswith(NOT_RUN) and len(block.mark) > len(NOT_RUN) + 5
-        assert block.mark in (RUN, RUN_WITH_MODELS) or says_why, (
+        is_run = block.mark in (RUN, RUN_WITH_MODELS) or block.mark.startswith(RUN_TUTORIAL)
+        assert is_run or says_why, (
             f"{block.page}: {block.commands[:1]}: expected a comment above it, `<!-- {RUN} -->`, "
-            f"`<!-- {RUN_WITH_MODELS} -->` or `<!-- {NOT_RUN}REASON -->`, found {block.mark!r}"
+            f"`<!-- {RUN_WITH_MODELS} -->`, `<!-- {RUN_TUTORIAL} -->` or `<!-- {NOT_RUN}REASON -->`, found {block.mark!r}"
         )
 
 

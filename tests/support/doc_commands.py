@@ -2,6 +2,8 @@
 
 <!-- run -->                       each runs, in order, next to a small corpus of the sample
 <!-- run, with models -->          the same, by a slow test, where there are models and tables too
+<!-- run in the tutorial -->       each runs, in the order of the tutorial's pages (`support.tutorial`)
+<!-- run in the tutorial, with a model -->   the same; its figures can differ between machines
 <!-- not run here: REASON -->      none runs; bertloom commands are still parsed
 """
 
@@ -16,6 +18,7 @@ from support.paths import ROOT
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 RUN, RUN_WITH_MODELS, NOT_RUN = "run", "run, with models", "not run here: "
+RUN_TUTORIAL = "run in the tutorial"
 _BLOCK = re.compile(
     r"(?:^[ ]*<!-- (?P<mark>[^>]+?) -->\n+)?^[ ]*```console\n(?P<text>.*?)^[ ]*```", re.M | re.S
 )

@@ -1,0 +1,67 @@
+"""The tutorial's commands print what its pages show."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from support.doc_commands import RUN_TUTORIAL, blocks
+from support.tutorial import PAGES, Command, commands, run_commands
+
+SHOWN = [
+    "step      key               time",
+    "...",
+    "tokens    0123456789abcdef  1 min 02 s  1,234 of 5",
+]
+COMMANDS = [command for page in PAGES for command in commands(page)]
+
+
+@pytest.mark.parametrize(
+    ("line", "is_like", "is_like_of_model"),
+    [
+        ("tokens    0123456789abcdef  1 min 02 s  1,234 of 5", True, True),
+        ("tokens  fedcba9876543210  0.3 s  1,234 of 5", True, True),
+        ("tokens  fedcba9876543210  0.3 s  1,235 of 5", False, True),
+        ("tokens  fedcba9876543210  0.3 s  1,234 of 5 files", False, False),
+    ],
+)
+def test_outputs_are_compared_without_ids_and_times(
+    line: str, is_like: bool, is_like_of_model: bool
+) -> None:
+    printed = ["step  key  time", "anything", line]
+    command = Command(PAGES[0], "bertloom plan", SHOWN, uses_model=False)
+    assert (None not in command.match(printed)) == is_like
+    assert (None not in command._replace(uses_model=True).match(printed)) == is_like_of_model
+    assert None in command.match(printed[::-1])
+
+
+def test_predicted_words_of_models_are_not_compared() -> None:
+    command = Command(PAGES[0], "", ["  [MASK]: hot 13.5%, big 4.0%"], uses_model=True)
+    assert list(command.match(["  [MASK]: sweet 8.4%"])) == ["  [MASK]: sweet 8.4%"]
+
+
+def test_every_command_of_the_tutorial_is_run() -> None:
+    marked = [block for block in blocks() if block.mark.startswith(RUN_TUTORIAL)]
+    assert {block.page for block in marked} == {page.name for page in PAGES}
+    prompts = sum(len(re.findall(r"^\$ ", page.read_text(), re.M)) for page in PAGES)
+    set_up = 3  # `make setup` and what follows it
+    assert len(COMMANDS) == prompts - set_up
+
+
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory: pytest.TempPathFactory) -> list[list[str]]:
+    """Return what each command prints; all pages share one run."""
+    folder = tmp_path_factory.mktemp("first-hour") / "work"
+    folder.mkdir()
+    return [lines for _, lines in run_commands(folder, PAGES)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(len(COMMANDS)), ids=lambda n: COMMANDS[n].line[:60])
+def test_command_of_the_tutorial_prints_what_its_page_shows(
+    number: int, printed: list[list[str]]
+) -> None:
+    command = COMMANDS[number]
+    matched = list(command.match(printed[number]))
+    missing = [line for line, match in zip(command.shown, matched, strict=True) if match is None]
+    assert not missing, "\n".join(["not printed:", *missing, "printed:", *printed[number]])

@@ -1,0 +1,130 @@
+"""The tutorial's commands, run in order in one folder, and what they print.
+
+`make docs-outputs` writes the output of such a run into the pages; a test compares another run
+with them. In both, a training step takes the same time, because `bertloom quickstart` turns the time
+that it measures into a number of steps: so every run trains the same models.
+
+A block shows as much of the output as its page needs: a line with `...` stands for any lines.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from flows.cli.app import main
+from support.doc_commands import RUN_TUTORIAL, shape
+from support.paths import PYTHONPATH, ROOT
+
+PAGES = sorted((ROOT / "docs" / "tutorial").glob("*.md"))
+STEP_SECONDS_PER_TOKEN = 0.04 / 32
+"""Time of a training step for each token of a sequence, as on two idle cores."""
+
+_BLOCK = re.compile(rf"^<!-- ({RUN_TUTORIAL}[^>]*) -->\n```console\n(.*?)^```", re.M | re.S)
+_COMMAND = re.compile(r"^\$ ((?:.*\\\n)*.*)\n((?:(?!\$ ).*\n)*)", re.M)
+_FIGURE = re.compile(r"\d[\d.,]*")
+_PREDICTION = re.compile(r"(\[MASK\]:).*")
+_UNSTABLE = re.compile(
+    r"""\b(?:\d+\ h\ )?(?:\d+\ min\ )?\d[\d.]*\ s\b   # times
+    | \b(?=[a-z]*\d)[0-9a-f]{7,}\b                    # ids""",
+    re.VERBOSE,
+)
+
+
+class Command(NamedTuple):
+    """A command of a page, and the output that the page shows below it."""
+
+    page: Path
+    line: str
+    shown: list[str]
+    uses_model: bool
+    """Whether figures come from a model, so that other machines give slightly different ones."""
+
+    def match(self, printed: list[str], *, only_shape: bool = False) -> Iterator[str | None]:
+        """Yield the printed line for each shown one; None if there is none."""
+        rest = iter(printed)
+        only_shape = only_shape or self.uses_model
+        for line in self.shown:
+            if "..." in line or not line:
+                yield line
+            else:
+                yield next((new for new in rest if _are_alike(line, new, only_shape)), None)
+
+
+def commands(page: Path) -> Iterator[Command]:
+    """Yield the commands of a page in order."""
+    for mark, block in _BLOCK.findall(page.read_text(encoding="utf-8")):
+        for line, shown in _COMMAND.findall(block):
+            yield Command(page, line, shown.splitlines(), mark != RUN_TUTORIAL)
+
+
+def run_commands(folder: Path, pages: list[Path]) -> Iterator[tuple[Command, list[str]]]:
+    """Run the commands of pages in a folder; yield each with the lines that it prints."""
+    programs = folder.parent / "programs"
+    programs.mkdir()
+    program = programs / "bertloom"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m support.tutorial bertloom "$@"\n')
+    program.chmod(0o755)
+    path = [str(programs), str(Path(sys.executable).parent), os.environ["PATH"]]
+    ours = ("BERTLOOM", "PREFECT_API", "COLUMNS")
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    environ |= {"PATH": os.pathsep.join(path), "PYTHONPATH": PYTHONPATH, "HF_HUB_OFFLINE": "1"}
+    for command in (command for page in pages for command in commands(page)):
+        done = subprocess.run(
+            ["bash", "-c", command.line], cwd=folder, env=environ, text=True, check=False,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        output = done.stdout.replace(f"{folder}/", "").rstrip()
+        assert done.returncode == 0, f"{command.page.name}: $ {command.line}\n{output}"
+        yield command, [line.rstrip() for line in output.splitlines()]
+
+
+def write_outputs(folder: Path) -> None:
+    """Run all commands, and write into each page what they print."""
+    for command, printed in run_commands(folder, PAGES):
+        lines = list(command.match(printed, only_shape=True)) if command.shown else printed
+        assert None not in lines, "\n".join([
+            f"{command.page.name}: $ {command.line}: not printed any more:",
+            command.shown[lines.index(None)], "Correct the page. It prints now:", *printed,
+        ])  # fmt: skip
+        before = "".join(f"{line}\n" for line in [f"$ {command.line}", *command.shown])
+        after = "".join(f"{line}\n" for line in [f"$ {command.line}", *lines])
+        text = command.page.read_text(encoding="utf-8")
+        command.page.write_text(text.replace(before, after, 1), encoding="utf-8")
+        print(after, end="", flush=True)
+
+
+def _are_alike(line: str, other: str, only_shape: bool) -> bool:
+    """Compare two lines without ids and times, and also without other figures on request."""
+    if only_shape:
+        line, other = (_PREDICTION.sub(r"\1", text) for text in (line, other))
+        return shape(line) == shape(other)
+    figures, others = (_FIGURE.findall(_UNSTABLE.sub("", text)) for text in (line, other))
+    return shape(line) == shape(other) and figures == others
+
+
+def _run_with_fixed_speed() -> None:
+    """Run the command line; measured training steps have a fixed duration."""
+    if "quickstart" in sys.argv:
+        from model.pretraining import speed  # loads torch
+
+        speed.measure_step_seconds = lambda *_, seq_length, **__: (
+            seq_length * STEP_SECONDS_PER_TOKEN
+        )
+    main(sys.argv[2:])
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["bertloom"]:
+        _run_with_fixed_speed()
+    else:
+        with tempfile.TemporaryDirectory() as temporary:
+            work = Path(temporary) / "tutorial"
+            work.mkdir()
+            write_outputs(work)
