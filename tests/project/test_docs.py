@@ -193,6 +193,9 @@ def test_shown_recipes_are_valid() -> None:
     (text,) = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)
     recipe = Recipe.model_validate(yaml.safe_load(text))
     assert {source.kind for source in recipe.build_documents.sources} == {"wikipedia", "books"}
+    for page in ("corpora.md", "models.md"):
+        texts = re.findall(r"```yaml\n(name: .*?)```", TEXTS[page], re.DOTALL)
+        assert [Recipe.model_validate(yaml.safe_load(text)) for text in texts], page
     (text,) = re.findall(r"```yaml\n(.*?)```", TEXTS["prefect.md"], re.DOTALL)
     assert PublishConfig.model_validate(yaml.safe_load(text)["publish"]).limits
 
