@@ -8,18 +8,14 @@ import pytest
 from support.doc_commands import RUN_TUTORIAL, blocks
 from support.tutorial import PAGES, Command, commands, run_commands
 
-SHOWN = [
-    "step      key               time",
-    "...",
-    "tokens    0123456789abcdef  1 min 02 s  1,234 of 5",
-]
+LINE = "tokens    0123456789abcdef  1 min 02 s  1,234 of 5"
 COMMANDS = [command for page in PAGES for command in commands(page)]
 
 
 @pytest.mark.parametrize(
     ("line", "is_like", "is_like_of_model"),
     [
-        ("tokens    0123456789abcdef  1 min 02 s  1,234 of 5", True, True),
+        (LINE, True, True),
         ("tokens  fedcba9876543210  0.3 s  1,234 of 5", True, True),
         ("tokens  fedcba9876543210  0.3 s  1,235 of 5", False, True),
         ("tokens  fedcba9876543210  0.3 s  1,234 of 5 files", False, False),
@@ -29,7 +25,8 @@ def test_outputs_are_compared_without_ids_and_times(
     line: str, is_like: bool, is_like_of_model: bool
 ) -> None:
     printed = ["step  key  time", "anything", line]
-    command = Command(PAGES[0], "bertloom plan", SHOWN, uses_model=False)
+    shown = ["step      key               time", "...", LINE]
+    command = Command(PAGES[0], "bertloom plan", shown, uses_model=False)
     assert (None not in command.match(printed)) == is_like
     assert (None not in command._replace(uses_model=True).match(printed)) == is_like_of_model
     assert None in command.match(printed[::-1])

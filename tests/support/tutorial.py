@@ -1,8 +1,8 @@
 """The tutorial's commands, run in order in one folder, and what they print.
 
 `make docs-outputs` writes the output of such a run into the pages; a test compares another run
-with them. In both, a training step takes the same time, because `bertloom quickstart` turns the time
-that it measures into a number of steps: so every run trains the same models.
+with them. `bertloom quickstart` turns the measured time of a training step into a number of steps.
+Here this time is a constant, so every run trains the same models.
 
 A block shows as much of the output as its page needs: a line with `...` stands for any lines.
 """
@@ -18,9 +18,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from flows.cli.app import main
 from support.doc_commands import RUN_TUTORIAL, shape
 from support.paths import PYTHONPATH, ROOT
+
+from flows.cli.app import main
 
 PAGES = sorted((ROOT / "docs" / "tutorial").glob("*.md"))
 STEP_SECONDS_PER_TOKEN = 0.04 / 32
@@ -97,7 +98,8 @@ def write_outputs(folder: Path) -> None:
         after = "".join(f"{line}\n" for line in [f"$ {command.line}", *lines])
         text = command.page.read_text(encoding="utf-8")
         command.page.write_text(text.replace(before, after, 1), encoding="utf-8")
-        print(after, end="", flush=True)
+        sys.stdout.write(after)
+        sys.stdout.flush()
 
 
 def _are_alike(line: str, other: str, only_shape: bool) -> bool:
