@@ -68,7 +68,7 @@ from benchmarks.bench_pretraining import (
 from model.data.batches import LoaderState, PretrainingBatch, StepBatch
 from model.encoder.heads import BertForPretraining
 from model.optim import build_optimizer
-from model.pretraining.loop import PretrainingModule
+from model.pretraining.module import PretrainingModule
 from model.training.checkpoints import Checkpoints
 from model.training.distributed import ProcessGroup, choose_device, choose_precision, device_name
 from model.training.loop import StepMetrics, Trainer, compile_blocks

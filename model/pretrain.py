@@ -7,7 +7,7 @@ optimizer state for a following phase and the record of the training. Worker pro
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from model.pretraining.job import TrainingJob
@@ -15,19 +15,16 @@ from model.training.artifact_files import (
     OPTIMIZER_FILE,
     STATE_FILE,
     checkpoint_raw_inputs,
-    chunks_of,
     without_snapshots,
-    write_file,
 )
-from pipelines.io.stage_inputs import check_files, input_file
+from pipelines.io.stage_inputs import check_files
 from pipelines.progress import current_step_name
-from pipelines.wordpiece.vocab_files import TOKENIZER_CONFIG_FILE, TOKENIZER_FILE, VOCAB_FILE
 from schemas.execution_configs import ExecutionConfig
-from schemas.manifest import FileEntry, RawInput, StageInput, StageOutput
+from schemas.manifest import RawInput, StageInput, StageOutput
 from schemas.model_configs import PretrainConfig
 
 if TYPE_CHECKING:
-    from model.pretraining import loop as loop  # runs elsewhere: part of the key
+    from model.pretraining import module as module  # runs elsewhere: part of the key
 
 
 def raw_inputs(config: PretrainConfig) -> tuple[RawInput, ...]:
@@ -80,39 +77,6 @@ def pretrain(
         work=work,
     )
     job.run()
-    return _publish(job, output=output)
+    from model.pretraining.publish import publish  # lazy: loads torch
 
-
-def _publish(job: TrainingJob, *, output: str) -> StageOutput:
-    # lazy: heavy imports
-    from model.pretraining.results import read_finished
-
-    finished = read_finished(job)
-    files = [
-        write_file(path, [data], output=output) for path, data in sorted(finished.files.items())
-    ]
-    files += _vocabulary_files(job.vocabulary, output=output)
-    for folder, named in finished.snapshots:
-        for name, data in sorted(named.items()):
-            files.append(write_file(f"{folder}/{name}", [data], output=output))
-        files += _vocabulary_files(job.vocabulary, folder=folder, output=output)
-    files += [
-        write_file(path, chunks_of(local), output=output, excluded_from_digest=True)
-        for path, local in sorted(finished.records.items())
-    ]
-    return StageOutput(
-        files=tuple(files),
-        counters=finished.counters,
-        statistics=finished.statistics,
-        notes=finished.notes,
-        raw_inputs=raw_inputs(job.config),
-    )
-
-
-def _vocabulary_files(
-    vocabulary: StageInput, *, output: str, folder: str = ""
-) -> Iterator[FileEntry]:
-    """Return the tokenizer files that `transformers` loads, by name."""
-    for path in (VOCAB_FILE, TOKENIZER_FILE, TOKENIZER_CONFIG_FILE):
-        content = input_file(vocabulary, path).read()
-        yield write_file(f"{folder}/{path}" if folder else path, [content], output=output)
+    return publish(job, output=output, raw_inputs=raw_inputs(config))

@@ -180,8 +180,9 @@ class TaskTrainingConfig(FeaturesConfig, ComputeConfig):
     `snapshot_steps`. None: the model that the phase publishes."""
 
     init_checkpoint: str | None = content_in_key(None)
-    """Checkpoint folder in Hugging Face's layout (local or any fsspec URL) to start from, with
-    vocab.txt or tokenizer.json; or the name of a step, RECIPE/pretrain.PHASE."""
+    """Checkpoint folder in Hugging Face's layout (local or any fsspec URL, such as hf://ORG/NAME)
+    to start from, with vocab.txt or tokenizer.json; or the name of a step, RECIPE/pretrain.PHASE.
+    """
 
     model: ModelConfig | None = None
     """Shape of a new model to train on the task from scratch."""

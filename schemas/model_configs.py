@@ -215,8 +215,8 @@ class PretrainConfig(Config):
     """Earlier phase to start from."""
 
     init_checkpoint: str | None = content_in_key(None)
-    """Checkpoint folder in Hugging Face's layout (local or any fsspec URL) to start from; or the
-    name of a step, RECIPE/pretrain.PHASE."""
+    """Checkpoint folder in Hugging Face's layout (local or any fsspec URL, such as hf://ORG/NAME)
+    to start from; or the name of a step, RECIPE/pretrain.PHASE."""
 
     optimizer_state: Literal["restore", "reset"] = "restore"
     """With `init_from_phase`: restore the moments and the position in the schedule of the earlier

@@ -12,21 +12,25 @@ is not comparable with that of masked tokens. Perplexities of instances with dif
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Self
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from model.data.batches import PretrainingBatch
 from model.data.dataset import InstanceDataset
 from model.data.loader import eval_batches
+from model.data.targets import next_tokens, restore_tokens
 from model.encoder.heads import BertForPretraining
 from model.pretraining.job import TrainingJob
 from model.pretraining.setup import PretrainingSetup
-from model.pretraining.unigram import count_labels, token_costs
 from model.training.distributed import HostCopy, ProcessGroup
-from pipelines.instances import HELD_OUT_PREFIX
+from pipelines.instances import HELD_OUT, HELD_OUT_PREFIX
+from pipelines.instances.masking import VocabularyIds
+from pipelines.instances.notes import describe_sample, is_too_small
+from schemas.model_configs import Objective
 
 _COUNTS = (
     "mlm_loss",
@@ -128,3 +132,54 @@ class HeldOutEvaluator:
             *(mlm_loss, mlm_correct, predictions),
             *(nsp_loss, nsp_correct, all_pairs, unigram_loss),
         ]
+
+
+def held_out_caution(counters: Mapping[str, int]) -> str:
+    """Return the size of a held-out set that is too small, for wherever its metrics are shown.
+
+    Args:
+        counters: Counters of the instances.
+
+    Returns:
+        Text such as `only 3 instances of 1 document`; "" for a set that is large enough.
+    """
+    size = (
+        counters.get(f"{HELD_OUT}-instances", 0),
+        counters.get(f"{HELD_OUT}-documents-kept", 0),
+    )
+    return f"only {describe_sample(*size)}" if is_too_small(*size) else ""
+
+
+Costs = npt.NDArray[np.float64]
+
+_INSTANCES = 2_000
+_PSEUDO_COUNT = 0.1
+"""Count of a token that the sample lacks. A whole count would give rare tokens of a large
+vocabulary too much weight and make the baseline worse than the true frequencies."""
+
+
+def count_labels(
+    instances: InstanceDataset, *, vocabulary: VocabularyIds, objective: Objective
+) -> npt.NDArray[np.int64]:
+    """Count the tokens that training may ask for in a sample of the training instances.
+
+    Masks fall on any token but [CLS] and [SEP], so every other token of an instance counts, also
+    one that is not masked. The sample is spread evenly over all instances.
+
+    Returns:
+        int64 of shape (vocab_size,).
+    """
+    size = min(len(instances), _INSTANCES)
+    sample = instances.gather(np.arange(size) * len(instances) // size)
+    if objective == "left-to-right":
+        return np.bincount(next_tokens(sample).masked_ids, minlength=vocabulary.vocab_size)
+    counts = np.bincount(restore_tokens(sample).input_ids, minlength=vocabulary.vocab_size)
+    counts[[vocabulary.cls_id, vocabulary.sep_id]] = 0
+    return counts
+
+
+def token_costs(counts: npt.NDArray[np.int64]) -> Costs:
+    """Return -log(frequency) of every token in nats, float64 of shape (vocab_size,)."""
+    smoothed = counts + _PSEUDO_COUNT
+    costs: Costs = -np.log(smoothed / smoothed.sum())
+    return costs

@@ -69,6 +69,29 @@ def group_files(files: Sequence[SourceFile]) -> SourceFile:
     )
 
 
+_ONE_IN = 512
+"""Average number of files after which a name ends a group. An added or removed file therefore does
+not move the files behind it to other groups."""
+
+
+def group_by_size(files: Iterable[SourceFile], *, target_bytes: int) -> Iterator[list[SourceFile]]:
+    """Yield groups of files in order. A group ends at `target_bytes`, or after some names."""
+    group, size = list[SourceFile](), 0
+    for file in files:
+        group.append(file)
+        size += file.size
+        if size >= target_bytes or _ends_group(file.name):
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
+
+
+def _ends_group(name: str) -> bool:
+    digest = hashlib.sha256(name.encode("utf-8", "surrogateescape")).digest()
+    return int.from_bytes(digest[:8], "big") % _ONE_IN == 0
+
+
 _MIN_SPLITS = 64
 MIN_SPLIT_BYTES = 1 << 20
 MAX_SPLIT_BYTES = 32 << 20

@@ -36,6 +36,7 @@ from pipelines.io.splits import (
     SourceFile,
     Split,
     files_of_group,
+    group_by_size,
     split_bytes,
     split_of_group,
 )
@@ -68,7 +69,6 @@ if TYPE_CHECKING:
     from pipelines.books.gutenberg import BookText
 
 _MAX_BYTE_ORDER_MARK = 4  # bytes
-_MAX_FILES = 4096  # maximum number of books in a group
 
 
 class _Entry(NamedTuple):
@@ -94,7 +94,7 @@ def plan(config: BooksSource) -> list[Split]:
     times = collections.Counter(stem_of(member_name(file.name)) for file in loose)
     times.update(stem for members in archives.values() for stem in _stems(members))
     target = split_bytes(config.target_split_bytes, files)
-    splits = _plan_loose(loose, config, times, target_split_bytes=target)
+    splits = list(_plan_loose(loose, config, times, target_split_bytes=target))
     for file, members in archives.items():
         splits.extend(_splits_by_size(file, members, config, times, target_split_bytes=target))
     return splits
@@ -243,26 +243,13 @@ def _plan_loose(
     times: Mapping[str, int],
     *,
     target_split_bytes: int,
-) -> list[Split]:
-    splits: list[Split] = []
-    group: list[SourceFile] = []
+) -> Iterator[Split]:
     start = 0
-    for file in files:
-        group.append(file)
-        size = sum(member.size for member in group)
-        if size >= target_split_bytes or len(group) == _MAX_FILES:
-            splits.append(_loose_split(group, config, times, start=start))
-            start, group = start + size, []
-    if group:
-        splits.append(_loose_split(group, config, times, start=start))
-    return splits
-
-
-def _loose_split(
-    group: list[SourceFile], config: BooksSource, times: Mapping[str, int], *, start: int
-) -> Split:
-    stems = (stem_of(member_name(file.name)) for file in group)
-    return split_of_group(config.name, group, start=start, repeated=_repeated(stems, times))
+    for group in group_by_size(files, target_bytes=target_split_bytes):
+        stems = (stem_of(member_name(file.name)) for file in group)
+        split = split_of_group(config.name, group, start=start, repeated=_repeated(stems, times))
+        yield split
+        start = split.end
 
 
 def _repeated(stems: Iterable[str], times: Mapping[str, int]) -> list[str]:

@@ -11,11 +11,12 @@ hard-wrapped (`pipelines.books.layout.join_wrapped_lines`).
 A document of more than `max_document_bytes` is split at the end of a line, or of a sentence. Plain
 .txt and .jsonl files in UTF-8 are split between documents; one that is compressed (.gz, .bz2, .zst)
 or in another encoding is one split. Parquet files are split at the ends of row groups, or at the
-next document. Small .txt and
-.jsonl files are grouped, to limit the number of shards; each is a separate raw file. Without an
-`id_column` the id of a document is the file name and its position: the offset of its first byte in
-the decompressed text in UTF-8, or the number of the row in a Parquet file. Ids do not depend on
-splits.
+next document. .txt and .jsonl files that are smaller than a split are grouped, to limit the number
+of shards; each is a separate raw file.
+
+Without an `id_column` the id of a document is the file name and its position: the offset of its
+first byte in the decompressed text in UTF-8, or the number of the row in a Parquet file. Ids do not
+depend on splits.
 
 Counters: `rows-in`, `rows-kept`, `rows-dropped-` malformed-json, no-text, no-id, undecodable or
 lone-surrogate; `files-decoded-as-ENCODING` if it is not UTF-8; `rows-cut` (at the maximum size;
@@ -25,7 +26,6 @@ each part is a row), `files-without-blank-line` (long files, if blank lines end 
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -36,12 +36,12 @@ from pipelines.io.encodings import UTF8, decode_utf8, normalise
 from pipelines.io.lines import COMPRESSED_SUFFIXES, Line, last_sentence_end, read_lines
 from pipelines.io.raw_files import Observer, Observers, expand_paths
 from pipelines.io.splits import (
-    MAX_SPLIT_BYTES,
     MIN_SPLIT_BYTES,
     RawText,
     SourceFile,
     Split,
     files_of_group,
+    group_by_size,
     split_bytes,
     split_of_group,
 )
@@ -72,17 +72,9 @@ _SENTENCE_ENDS = tuple(
 _LONG_TEXT = 1 << 16
 """Bytes of a file that is too long for one paragraph: about 10,000 words."""
 
-_SMALL, _GROUP = 32, 8
-"""Files below this fraction of `target_split_bytes` are grouped up to this fraction. If it is not
-set, both are fractions of the largest default."""
-
-_ONE_IN = 512
-"""Average number of files after which a name ends a group. An added or removed file therefore
-changes only its group."""
-
 
 def plan(config: TextSource) -> list[Split]:
-    """Return splits of about `target_split_bytes`, and groups of small files.
+    """Return splits of about `target_split_bytes`, and groups of smaller files.
 
     Raises:
         MissingInputError: A path has no .txt, .jsonl or .parquet file.
@@ -98,19 +90,18 @@ def plan(config: TextSource) -> list[Split]:
             raise InputError(f"{uri}: expected .txt, .jsonl or .parquet, got an archive. Unpack it")
     described = describe_texts(files, lambda name: _observers(name, config, step))
     target = split_bytes(config.target_split_bytes, [file for file, _ in described])
-    grouping = config.target_split_bytes or MAX_SPLIT_BYTES
     for file, facts in described:
         if _form(file.name) == "parquet":
             splits.extend(_parquet().plan_parquet(file, config, target_split_bytes=target))
             continue
         if keys := json.loads(facts.get(_KEYS, "[]")):
             require_fields(keys, file, config, what="key")
-        if file.size < grouping // _SMALL:
+        if file.size < target:
             small.append(file)
             continue
         starts = json.loads(facts.get(_starts_fact(file.name, config, step), "[]"))
         splits.extend(plan_ranges(config.name, file, starts, step=step, target=target))
-    for group in _groups(small, most_bytes=grouping // _GROUP):
+    for group in group_by_size(small, target_bytes=target):
         is_one = len(group) == 1
         splits.append(_whole(group[0], config) if is_one else split_of_group(config.name, group))
     return splits
@@ -399,28 +390,6 @@ def _json_rows(
         title = None if config.title_column is None else row.get(config.title_column)
         start, end = line.start, line.end
         yield TextRow(text, identifier, title, start, start, end, number=number)
-
-
-def _groups(files: Iterable[SourceFile], *, most_bytes: int) -> Iterator[list[SourceFile]]:
-    """Group files in order, up to `most_bytes` or to a name that ends a group."""
-    group: list[SourceFile] = []
-    size = 0
-    for file in files:
-        if group and size + file.size > most_bytes:
-            yield group
-            group, size = [], 0
-        group.append(file)
-        size += file.size
-        if _ends_group(file.name):
-            yield group
-            group, size = [], 0
-    if group:
-        yield group
-
-
-def _ends_group(name: str) -> bool:
-    digest = hashlib.sha256(name.encode("utf-8", "surrogateescape")).digest()
-    return int.from_bytes(digest[:8], "big") % _ONE_IN == 0
 
 
 def _whole(file: SourceFile, config: TextSource) -> Split:

@@ -29,7 +29,7 @@ from model.encoder.attention_layout import attention_layout
 from model.encoder.bert import Dense
 from model.encoder.dropout import Dropout, seed_dropout
 from model.optim import build_optimizer
-from model.pretraining.loop import PretrainingModule, train
+from model.pretraining.module import PretrainingModule, train
 from model.training.distributed import ProcessGroup, choose_precision
 from model.training.loop import _wrap, compile_blocks
 from model.training.stopping import StopRequest

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import platform
 import re
@@ -10,14 +11,24 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from collections.abc import Set
 from email.parser import Parser
 from pathlib import Path
 
+import grimp
 import pytest
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
+from support.clean_environments import (
+    clean_python,
+    install,
+    link_requirements,
+    required_paths,
+)
 from support.paths import ROOT
+
+from flows.sample import write_sample
 
 PACKAGES = {"bertloom", "schemas", "pipelines", "model", "flows"}
 
@@ -40,12 +51,25 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
+def wheel_file(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     command = ["pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", str(folder)]
     subprocess.run([sys.executable, "-m", *command, str(source)], check=True)
     (path,) = folder.glob("bertloom-*.whl")
-    return zipfile.ZipFile(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def wheel(wheel_file: Path) -> zipfile.ZipFile:
+    return zipfile.ZipFile(wheel_file)
+
+
+@pytest.fixture(scope="module")
+def python(wheel_file: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The Python of an environment that has the wheel and nothing else."""
+    python = clean_python(tmp_path_factory.mktemp("environment") / "clean")
+    install(python, wheel_file)
+    return python
 
 
 def test_wheel_holds_the_packages_and_nothing_else(wheel: zipfile.ZipFile) -> None:
@@ -109,6 +133,92 @@ def test_all_requirements_agree_with_the_lock(python: str) -> None:
         if requirement.name != "bertloom":
             version = locked[canonicalize_name(requirement.name)]
             assert requirement.specifier.contains(version, prereleases=True), text
+
+
+def requirements_of(*extras: str) -> list[str]:
+    """Return the declared requirements of the package with some extras."""
+    declared = PROJECT["optional-dependencies"]
+    return [*PROJECT["dependencies"], *(text for extra in extras for text in declared[extra])]
+
+
+EXTRA_OF_PACKAGE = {"schemas": "", "pipelines": "", "model": "model", "flows": "flows"}
+OPTIONAL = {
+    "google": "dataflow", "mlflow": "mlflow", "openlineage": "openlineage", "py7zr": "7z",
+    "s3fs": "s3", "torch": "model", "wandb": "wandb",
+}  # fmt: skip
+"""Extras of modules that are imported when a feature is used."""
+
+
+@functools.cache
+def importable(*extras: str) -> Set[str]:
+    """Return the top-level modules of the requirements with some extras."""
+    paths = required_paths(requirements_of(*filter(None, extras)))
+    return {path.parts[0].partition(".")[0] for path in paths}
+
+
+@pytest.mark.parametrize("package", [*EXTRA_OF_PACKAGE, "bertloom"])
+def test_imported_packages_are_required(package: str) -> None:
+    """Also those that a function imports: a feature runs if its extra is installed."""
+    graph = grimp.build_graph(package, cache_dir=None, include_external_packages=True)
+    imported = {name.partition(".")[0] for name in graph.modules}
+    extra = EXTRA_OF_PACKAGE.get(package, "flows")
+    assert {
+        name
+        for name in imported - sys.stdlib_module_names - PACKAGES
+        if name not in importable(extra, OPTIONAL.get(name, ""))
+    } == set()
+
+
+FEATURES = {
+    "": "import pipelines.transforms, pipelines.runners.beam_worker, pipelines.shard_job.pipeline",
+    "flows": "import bertloom, flows.cli.app, flows.prefect_flows, flows.report.page",
+    "model": "import model.pretraining.loop, model.finetuning.loop, model.finetuning.prediction",
+    "7z": "import py7zr, pipelines.io.compression",
+    "s3": "from pipelines.io.file_systems import file_system; file_system('s3://bucket/store')",
+    "gcs": "import fsspec; fsspec.get_filesystem_class('gs')",
+    "dataflow": (
+        "import apache_beam.runners.dataflow.dataflow_runner, apache_beam.io.gcp.gcsfilesystem\n"
+        "import google.cloud.dataflow, google_auth_httplib2, gcsfs, pipelines.runners.dataflow"
+    ),
+    "flows,openlineage": "import flows.lineage.openlineage.listener",
+    "flows,mlflow": "import mlflow, flows.trackers",
+    "flows,wandb": "import wandb, flows.trackers",
+}
+"""Code that loads what each extra is for."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("extras", FEATURES)
+def test_extra_alone_loads_its_feature(python: str, tmp_path: Path, extras: str) -> None:
+    requirements = requirements_of(*filter(None, extras.split(",")))
+    environment = link_requirements(tmp_path / "libraries", requirements)
+    done = subprocess.run(
+        [python, "-P", "-c", FEATURES[extras]], env=environment, cwd=tmp_path,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_installed_wheel_makes_a_model_that_fills_masks(python: str, tmp_path: Path) -> None:
+    environment = link_requirements(tmp_path / "libraries", requirements_of("flows", "model"))
+    environment |= {"HOME": str(tmp_path / "home"), "BERTLOOM_CACHE": str(tmp_path / "cache")}
+    write_sample(str(tmp_path / "wiki"), articles=60, tales=2, seed=1)
+
+    def run(*arguments: str) -> str:
+        done = subprocess.run(
+            [str(Path(python).with_name("bertloom")), *arguments], env=environment, cwd=tmp_path,
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    output = run("quickstart", "wiki", "--yes", "--minutes", "0.05")
+    assert output.count("original: ") == 2
+    assert re.search(r"^wiki: \d+ steps, \d+ built, 0 cached, in ", output, re.MULTILINE)
+    assert "bertloom fill '" in output
+    output = run("fill", "The [MASK] of the town", "-k", "3")
+    assert output.splitlines()[1].count("%") == 3
 
 
 def test_one_list_of_pythons() -> None:

@@ -9,9 +9,6 @@ from __future__ import annotations
 
 import base64
 import json
-import subprocess
-import sys
-import sysconfig
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
@@ -20,6 +17,7 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import google_crc32c
+from support.clean_environments import clean_python, install, libraries
 
 from benchmarks.local_server import LocalServer
 
@@ -153,27 +151,6 @@ class FakeDataflow(LocalServer):
         result = FnApiRunner().run_via_runner_api(graph, PipelineOptions([]))
         for counter in result.metrics().query()["counters"]:
             self.count(job, counter.key.metric.name, counter.committed, step=counter.key.step)
-
-
-def clean_python(folder: Path) -> str:
-    """The Python of a new environment without any package, not even pip."""
-    command = [sys.executable, "-m", "venv", "--without-pip", str(folder)]
-    subprocess.run(command, check=True)
-    return str(folder / "bin" / "python")
-
-
-def install(python: str, wheel: Path) -> None:
-    """Install a wheel without what it depends on."""
-    command = ["pip", "--python", python, "install", "--quiet", "--no-deps", "--no-index"]
-    subprocess.run([sys.executable, "-m", *command, str(wheel)], check=True)
-
-
-def libraries() -> str:
-    """Return the folder of this Python's libraries.
-
-    On PYTHONPATH it does not include editable installations, because .pth files are not read there.
-    """
-    return sysconfig.get_path("purelib")
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -12,7 +12,7 @@ from support.corpus_builder import as_input, run_corpus, small_recipe, small_sam
 
 from model import pretrain as stage
 from model.pretraining.job import TrainingJob
-from model.pretraining.loop import train
+from model.pretraining.module import train
 from model.training.stopping import StopRequest
 from schemas.corpus_configs import InstancesConfig, MaskingConfig
 from schemas.manifest import StageInput, StageOutput
@@ -95,7 +95,7 @@ def start_process(job: TrainingJob, **options: Any) -> subprocess.Popen[str]:
     folder = Path(job.work)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "job.json").write_text(job.model_dump_json())
-    command = [sys.executable, "-m", "model.pretraining.process", str(folder / "job.json")]
+    command = [sys.executable, "-m", "model.pretraining.job", str(folder / "job.json")]
     return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **options)
 
 

@@ -506,19 +506,3 @@ def test_quickstart_ends_with_steps_wall_time_and_warnings_of_cached_steps(
     lines = capsys.readouterr().out.splitlines()
     assert len([line for line in lines if "only repeats" in line]) == 1
     assert "mine: 2 steps, 1 built, 1 cached, in 1 min 30 s" in lines
-
-
-@pytest.mark.slow
-def test_folder_becomes_model_that_fills_masks(
-    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    write_sample(str(tmp_path / "wiki"), articles=60, tales=2, seed=1)
-    result = cli("quickstart", "wiki", "--yes", "--minutes", "0.05")
-    assert result.code == 0, result.err
-    assert result.out.count("original: ") == 2
-    assert re.search(r"^wiki: \d+ steps, \d+ built, 0 cached, in ", result.out, re.MULTILINE)
-    assert "bertloom fill '" in result.out
-    result = cli("fill", "The [MASK] of the town", "-k", "3")
-    assert result.code == 0
-    assert result.out.splitlines()[1].count("%") == 3

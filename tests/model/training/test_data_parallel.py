@@ -13,7 +13,7 @@ import torch.distributed as dist
 from support.training_builder import SmallCorpus
 from torch.nn.parallel import DistributedDataParallel
 
-from model.pretraining.loop import PretrainingModule
+from model.pretraining.module import PretrainingModule
 from model.pretraining.setup import open_setup
 from model.training.checkpoints import Checkpoints
 from model.training.distributed import ProcessGroup

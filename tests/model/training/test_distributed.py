@@ -13,8 +13,8 @@ import torch
 from support.training_builder import SmallCorpus
 from torch.distributed.run import config_from_args, parse_args
 
-from model.pretraining import loop
-from model.pretraining.process import train_on_all_gpus
+from model.pretraining import module
+from model.pretraining.job import train_on_all_gpus
 from model.training.distributed import choose_precision
 from model.training.machines import Rendezvous
 from model.training.stopping import StopRequest
@@ -81,14 +81,14 @@ def test_auto_starts_one_process_per_gpu(
     monkeypatch.setattr(sys, "argv", ["process", "job.json"])
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
     monkeypatch.setattr(os, "execve", lambda _file, command, _environment: calls.append(command))
-    monkeypatch.setattr(loop, "train", lambda job, stop: calls.append(["train"]))
+    monkeypatch.setattr(module, "train", lambda job, stop: calls.append(["train"]))
     train_on_all_gpus(small_corpus.job(tmp_path, **changes), stop=StopRequest())
     [command] = calls
     if processes is None:
         assert command == ["train"]
     else:
         assert f"--nproc-per-node={processes}" in command
-        assert command[-2:] == ["model.pretraining.process", "job.json"]
+        assert command[-2:] == ["model.pretraining.job", "job.json"]
 
 
 @pytest.mark.parametrize(

@@ -30,8 +30,8 @@ from support.training_builder import SmallCorpus, as_phase, published
 
 from flows.recipes.loader import load_recipe
 from model.finetuning.loop import train_trial
-from model.pretraining.loop import train
-from model.pretraining.results import read_finished
+from model.pretraining.module import train
+from model.pretraining.publish import publish
 from model.summaries import summarize_phase
 from model.training.health import (
     PAGE,
@@ -167,7 +167,7 @@ def pretrained(corpus: SmallCorpus, work: Path, **changes: Any) -> dict[str, Any
     """Train a phase; the statistics of its artifact."""
     job = corpus.job(work, **{"checkpoints": {"save_steps": 1000}, **changes})
     train(job, stop=StopRequest())
-    return read_finished(job).statistics
+    return publish(job, output=str(work / "output")).statistics
 
 
 def test_sound_pretraining_has_no_warning(tmp_path: Path) -> None:
@@ -209,7 +209,7 @@ def test_metrics_of_few_held_out_documents_carry_their_number(
         update={"instances": job.instances.model_copy(update={"counters": counters})}
     )
     train(job, stop=StopRequest())
-    statistics = read_finished(job).statistics
+    statistics = publish(job, output=str(tmp_path / "output")).statistics
     phase = SimpleNamespace(statistics=statistics, counters={"steps": 9})
     for text in (statistics.get("held_out_caution", ""), summarize_phase(cast("Manifest", phase))):
         assert (f"{instances} instances of {documents} document" in text) == is_small
@@ -233,7 +233,7 @@ def test_second_phase_that_is_worse_is_reported(small_corpus: SmallCorpus, tmp_p
         divergence_threshold=0.0,
     )
     train(second, stop=StopRequest())
-    by_kind = dict(read_warnings(read_finished(second).statistics))
+    by_kind = dict(read_warnings(publish(second, output=str(tmp_path / "output")).statistics))
     assert " at the end of phase-1" in by_kind["phase-ends-worse"]
 
 

@@ -22,7 +22,7 @@ from model.data.batches import StepBatch
 from model.encoder import bert
 from model.finetuning.loop import train_trial
 from model.pretraining import evaluation
-from model.pretraining.loop import PretrainingModule, train
+from model.pretraining.module import PretrainingModule, train
 from model.pretraining.setup import open_setup
 from model.training import loop
 from model.training.checkpoints import Checkpoints

@@ -24,7 +24,7 @@ from model.encoder.heads import BertForPretraining
 from model.finetuning.setup import open_trial
 from model.pretraining.evaluation import HeldOutEvaluator
 from model.pretraining.job import TrainingJob
-from model.pretraining.loop import PretrainingModule, train
+from model.pretraining.module import PretrainingModule, train
 from model.pretraining.setup import PretrainingSetup
 from model.training.artifact_files import at_snapshot, snapshot_folder, without_snapshots
 from model.training.checkpoints import Checkpoints

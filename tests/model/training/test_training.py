@@ -10,6 +10,7 @@ import math
 import os
 import random
 import resource
+import shutil
 import signal
 import subprocess
 import threading
@@ -40,8 +41,8 @@ from flows.store.artifacts import ArtifactStore
 from flows.store.leases import Lease, acquire_or_holder
 from model.encoder.hf_weights import save_model
 from model.pretraining.job import TrainingJob
-from model.pretraining.loop import PretrainingModule, train
-from model.pretraining.results import read_finished
+from model.pretraining.module import PretrainingModule, train
+from model.pretraining.publish import publish
 from model.pretraining.setup import open_setup
 from model.training.checkpoints import (
     CheckpointInfo,
@@ -119,8 +120,9 @@ def test_loss_falls_and_curves_are_recorded(small_corpus: SmallCorpus, tmp_path:
     assert 0.3 < held_out[-1]["held_out_nsp_accuracy"] < 0.8
     assert state["is_finished"]
     assert state["done"]["steps"] == 90
-    records = read_finished(job).records
-    assert {"curves.jsonl", "timing.jsonl"} < set(records)
+    files = publish(job, output=str(tmp_path / "output")).files
+    records = {entry.path for entry in files if entry.excluded_from_digest}
+    assert {"curves.jsonl", "timing.jsonl"} < records
     assert list((tmp_path / "curves" / "events").glob("*tfevents*"))
 
 
@@ -358,7 +360,7 @@ def test_killed_process_is_an_error_of_the_run(small_corpus: SmallCorpus, tmp_pa
         wait_until(lambda: has_steps(tmp_path, 1))
         for process in psutil.Process().children(recursive=True):
             with contextlib.suppress(psutil.NoSuchProcess):  # another one may end just now
-                if "model.pretraining.process" in process.cmdline():
+                if "model.pretraining.job" in process.cmdline():
                     process.kill()
 
     killer = threading.Thread(target=kill)
@@ -495,16 +497,19 @@ def test_first_error_is_kept_or_logged(tmp_path: Path, caplog: pytest.LogCapture
 def test_config_names_the_padding_token(small_corpus: SmallCorpus, tmp_path: Path) -> None:
     job = small_corpus.job(tmp_path / "work", budget={"max_steps": 1})
     finish(job)
+    folder, output = tmp_path / "vocabulary", tmp_path / "output"
+    shutil.copytree(job.vocabulary.data, folder)
     (entry,) = (entry for entry in job.vocabulary.files if entry.path == VOCAB_FILE)
-    tokens = (Path(job.vocabulary.data) / entry.stored_name).read_text().splitlines()
+    tokens = (folder / entry.stored_name).read_text().splitlines()
     tokens.remove(PAD)
     tokens.insert(7, PAD)
     text = "\n".join(tokens) + "\n"
-    (tmp_path / entry.stored_name).write_text(text)
+    (folder / entry.stored_name).write_text(text)
+    others = [other for other in job.vocabulary.files if other != entry]
     entry = entry.model_copy(update={"sha256": hashlib.sha256(text.encode()).hexdigest()})
-    moved = job.vocabulary.model_copy(update={"data": str(tmp_path), "files": (entry,)})
-    files = read_finished(job.model_copy(update={"vocabulary": moved})).files
-    assert json.loads(files["config.json"])["pad_token_id"] == 7
+    moved = job.vocabulary.model_copy(update={"data": str(folder), "files": (entry, *others)})
+    publish(job.model_copy(update={"vocabulary": moved}), output=str(output))
+    assert json.loads((output / "config.json").read_text())["pad_token_id"] == 7
 
 
 @pytest.mark.slow

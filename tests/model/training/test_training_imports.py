@@ -56,7 +56,7 @@ sys.meta_path.insert(0, refusal)
 pretraining, trial = sys.argv[1:]
 
 from model.training.stopping import StopRequest
-from model.pretraining.process import main
+from model.pretraining.job import main
 from model.training.worker_process import _call
 
 sys.argv = ["process", pretraining]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import parse_wheel_filename
-from support.fake_dataflow import clean_python, install, libraries
+from support.clean_environments import clean_python, install, libraries
 from typer.testing import CliRunner
 
 from flows.cli.app import app

@@ -1,17 +1,16 @@
-"""Results of a finished training: files, counters and statistics of its artifact."""
+"""Artifact of a finished phase: files, counters, statistics and warnings."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from model.encoder.hf_weights import save_model
-from model.pretraining.checks import find_warnings, held_out_caution
+from model.pretraining.evaluation import held_out_caution
 from model.pretraining.job import TrainingJob
 from model.pretraining.setup import open_model
-from model.pretraining.snapshots import Snapshots
-from model.pretraining.state import PhaseState
+from model.pretraining.state import PhaseState, Snapshots
 from model.training.artifact_files import (
     CURVES_FILE,
     CURVES_FOLDER,
@@ -19,35 +18,34 @@ from model.training.artifact_files import (
     OPTIMIZER_FILE,
     STATE_FILE,
     TIMINGS_FILE,
+    chunks_of,
     to_json,
+    write_file,
 )
 from model.training.checkpoints import Checkpoints, LoadedCheckpoint
-from model.training.health import warnings_json
+from model.training.health import TrainingWarning, check_end, check_unigram, warnings_json
 from pipelines.io.stage_inputs import input_file
-from pipelines.wordpiece.vocab_files import PAD, VOCAB_FILE, read_vocab
+from pipelines.wordpiece.vocab_files import (
+    PAD,
+    TOKENIZER_CONFIG_FILE,
+    TOKENIZER_FILE,
+    VOCAB_FILE,
+    read_vocab,
+)
 from schemas.errors import CheckpointError
+from schemas.manifest import RawInput, StageOutput
+
+_TOKENIZER_FILES = (VOCAB_FILE, TOKENIZER_FILE, TOKENIZER_CONFIG_FILE)
+"""Files by which `transformers` loads the tokenizer."""
 
 
-class FinishedTraining(NamedTuple):
-    """The result of a phase.
+def publish(job: TrainingJob, *, output: str, raw_inputs: tuple[RawInput, ...] = ()) -> StageOutput:
+    """Write the artifact of a finished job: model, optimizer state, snapshots and records.
 
-    Attributes:
-        files: content of each file of the artifact, by name.
-        snapshots: folder and files of each model along the way (`Snapshots.files`).
-        records: local file of each record of how it went, by name.
-        counters, statistics, notes: as in `StageOutput`.
-    """
-
-    files: dict[str, bytes]
-    snapshots: Iterator[tuple[str, dict[str, bytes]]]
-    records: dict[str, Path]
-    counters: dict[str, int]
-    statistics: dict[str, Any]
-    notes: tuple[str, ...]
-
-
-def read_finished(job: TrainingJob) -> FinishedTraining:
-    """Return the result of a finished job.
+    Args:
+        job: Finished job.
+        output: URL of the folder to write to.
+        raw_inputs: Files outside the store that the phase started from.
 
     Raises:
         CheckpointError: There is no checkpoint, or the training has not finished.
@@ -57,16 +55,24 @@ def read_finished(job: TrainingJob) -> FinishedTraining:
     model = open_model(job, vocab=vocab)
     model.load_state_dict(latest.tensors["model"])
     pad_id = read_vocab(vocab).index(PAD)
+    tokenizer = {name: input_file(job.vocabulary, name).read() for name in _TOKENIZER_FILES}
     snapshots = Snapshots(job)
-    files = {
+    contents = {
         **save_model(model, pad_token_id=pad_id),
+        **tokenizer,
         OPTIMIZER_FILE: latest.files["optimizer"],
         STATE_FILE: to_json(_next_phase_state(job, state)),
     }
-    return FinishedTraining(
-        files=files,
-        snapshots=snapshots.files(model, pad_token_id=pad_id),
-        records=_records(job),
+    files = [write_file(path, [data], output=output) for path, data in sorted(contents.items())]
+    for folder, model_files in snapshots.files(model, pad_token_id=pad_id):
+        for name, data in sorted({**model_files, **tokenizer}.items()):
+            files.append(write_file(f"{folder}/{name}", [data], output=output))
+    files += [
+        write_file(path, chunks_of(local), output=output, excluded_from_digest=True)
+        for path, local in sorted(_records(job).items())
+    ]
+    return StageOutput(
+        files=tuple(files),
         counters={
             "instances": state.instances,
             "steps": state.done.steps,
@@ -74,6 +80,7 @@ def read_finished(job: TrainingJob) -> FinishedTraining:
         },
         statistics=_statistics(job, state, snapshots=snapshots),
         notes=_notes(state),
+        raw_inputs=raw_inputs,
     )
 
 
@@ -146,3 +153,16 @@ def _notes(state: PhaseState) -> tuple[str, ...]:
             "(build_instances.NAME.held_out_fraction)"
         )
     return tuple(notes)
+
+
+def find_warnings(job: TrainingJob, state: PhaseState) -> list[TrainingWarning | None]:
+    """Check a finished phase; None stands for a passed check."""
+    if not state.evaluation:
+        return []
+    loss, lowest = state.evaluation["mlm_loss"], state.lowest_evaluation
+    earlier = {f"after step {lowest['step']:,.0f}": lowest["mlm_loss"]}
+    before = job.checkpoint.statistics if job.checkpoint is not None else {}
+    loss_before = before.get("held_out", {}).get("mlm_loss")
+    if loss_before is not None and before["objective"] == job.config.objective:
+        earlier[f"at the end of {job.config.init_from_phase}"] = loss_before
+    return [check_unigram(loss, state.evaluation["unigram_loss"]), check_end(loss, earlier)]

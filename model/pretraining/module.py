@@ -13,13 +13,12 @@ from torch import nn
 from model.data.batches import PretrainingBatch, StepBatch
 from model.encoder.heads import BertForPretraining
 from model.optim import learning_rate
-from model.pretraining.checks import held_out_caution
-from model.pretraining.evaluation import HeldOutEvaluator
+from model.pretraining.evaluation import HeldOutEvaluator, held_out_caution
 from model.pretraining.job import TrainingJob
 from model.pretraining.setup import PretrainingSetup, open_setup
-from model.pretraining.snapshots import Snapshots
 from model.pretraining.state import (
     IntervalSums,
+    Snapshots,
     budget_reached,
     schedule_position,
 )
