@@ -45,10 +45,10 @@ class Command(NamedTuple):
     line: str
     shown: list[str]
     uses_model: bool
-    """Whether figures come from a model, so that other machines give slightly different ones."""
+    """True if its figures come from a model: other machines give slightly different ones."""
 
     def match(self, printed: list[str], *, only_shape: bool = False) -> Iterator[str | None]:
-        """Yield the printed line for each shown one; None if there is none."""
+        """Yield the printed line that each shown one stands for, or None."""
         rest = iter(printed)
         only_shape = only_shape or self.uses_model
         for line in self.shown:
@@ -89,10 +89,11 @@ def run_commands(folder: Path, pages: list[Path]) -> Iterator[tuple[Command, lis
 def write_outputs(folder: Path) -> None:
     """Run all commands, and write into each page what they print."""
     for command, printed in run_commands(folder, PAGES):
-        lines = list(command.match(printed, only_shape=True)) if command.shown else printed
-        assert None not in lines, "\n".join([
-            f"{command.page.name}: $ {command.line}: not printed any more:",
-            command.shown[lines.index(None)], "Correct the page. It prints now:", *printed,
+        matched = list(command.match(printed, only_shape=True))
+        lines = [line for line in matched if line is not None] if command.shown else printed
+        assert None not in matched, "\n".join([
+            f"{command.page.name}: $ {command.line}: correct the page, which has the line",
+            command.shown[matched.index(None)], "The output is now", *printed,
         ])  # fmt: skip
         before = "".join(f"{line}\n" for line in [f"$ {command.line}", *command.shown])
         after = "".join(f"{line}\n" for line in [f"$ {command.line}", *lines])
@@ -108,7 +109,7 @@ def _are_alike(line: str, other: str, only_shape: bool) -> bool:
         line, other = (_PREDICTION.sub(r"\1", text) for text in (line, other))
         return shape(line) == shape(other)
     figures, others = (_FIGURE.findall(_UNSTABLE.sub("", text)) for text in (line, other))
-    return shape(line) == shape(other) and figures == others
+    return figures == others and shape(line) == shape(other)
 
 
 def _run_with_fixed_speed() -> None:
