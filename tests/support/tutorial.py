@@ -30,7 +30,7 @@ STEP_SECONDS_PER_TOKEN = 0.04 / 32
 _BLOCK = re.compile(rf"^<!-- ({RUN_TUTORIAL}[^>]*) -->\n```console\n(.*?)^```", re.M | re.S)
 _COMMAND = re.compile(r"^\$ ((?:.*\\\n)*.*)\n((?:(?!\$ ).*\n)*)", re.M)
 _FIGURE = re.compile(r"\d[\d.,]*")
-_PREDICTION = re.compile(r"(\[MASK\]:).*")
+_PREDICTION = re.compile(r"[^\n]*\n  \[MASK\]:.*")
 _UNSTABLE = re.compile(
     r"""\b(?:\d+\ h\ )?(?:\d+\ min\ )?\d[\d.]*\ s\b   # times
     | \b(?=[a-z]*\d)[0-9a-f]{7,}\b                    # ids""",
@@ -44,12 +44,14 @@ class Command(NamedTuple):
     page: Path
     line: str
     shown: list[str]
+    """Lines; a filled sentence and the predictions below it are one."""
+
     uses_model: bool
     """True if its figures come from a model: other machines give slightly different ones."""
 
     def match(self, printed: list[str], *, only_shape: bool = False) -> Iterator[str | None]:
         """Yield the printed line that each shown one stands for, or None."""
-        rest = iter(printed)
+        rest = iter(_join_predictions(printed))
         only_shape = only_shape or self.uses_model
         for line in self.shown:
             if "..." in line or not line:
@@ -62,7 +64,8 @@ def commands(page: Path) -> Iterator[Command]:
     """Yield the commands of a page in order."""
     for mark, block in _BLOCK.findall(page.read_text(encoding="utf-8")):
         for line, shown in _COMMAND.findall(block):
-            yield Command(page, line, shown.splitlines(), mark != RUN_TUTORIAL)
+            shown_lines = _join_predictions(shown.splitlines())
+            yield Command(page, line, shown_lines, uses_model=mark != RUN_TUTORIAL)
 
 
 def run_commands(folder: Path, pages: list[Path]) -> Iterator[tuple[Command, list[str]]]:
@@ -103,10 +106,15 @@ def write_outputs(folder: Path) -> None:
         sys.stdout.flush()
 
 
+def _join_predictions(lines: list[str]) -> list[str]:
+    """Join each line of predictions with the sentence above it."""
+    return re.split(r"\n(?!  \[MASK\]:)", "\n".join(lines)) if lines else []
+
+
 def _are_alike(line: str, other: str, only_shape: bool) -> bool:
     """Compare two lines without ids and times, and also without other figures on request."""
     if only_shape:
-        line, other = (_PREDICTION.sub(r"\1", text) for text in (line, other))
+        line, other = (_PREDICTION.sub("[MASK]", text) for text in (line, other))
         return shape(line) == shape(other)
     figures, others = (_FIGURE.findall(_UNSTABLE.sub("", text)) for text in (line, other))
     return figures == others and shape(line) == shape(other)
