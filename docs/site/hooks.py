@@ -18,8 +18,9 @@ def on_page_markdown(markdown: str, *, page: Any, **_given: Any) -> str:
     """The page as the site shows it."""
     if page.file.src_uri == "commands.md":
         markdown = markdown.replace("<!-- each command -->", _commands())
-    up = "../" * (page.file.src_uri.count("/") + 1)  # from the page to the folder above docs/
-    return re.sub(rf"\[([^\]]+)\]\({re.escape(up)}[^)]+\)", r"`\1`", markdown)
+    folders_up = page.file.src_uri.count("/") + 1  # to the folder that has `docs`
+    outside = rf"\[([^\]]+)\]\((?:\.\./){{{folders_up}}}[^)]+\)"
+    return re.sub(outside, r"`\1`", markdown)
 
 
 def _commands() -> str:

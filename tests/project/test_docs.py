@@ -77,7 +77,8 @@ def test_command_block_is_run_or_marked_with_reason() -> None:
         is_run = block.mark in (RUN, RUN_WITH_MODELS) or block.mark.startswith(RUN_TUTORIAL)
         assert is_run or says_why, (
             f"{block.page}: {block.commands[:1]}: expected a comment above it, `<!-- {RUN} -->`, "
-            f"`<!-- {RUN_WITH_MODELS} -->`, `<!-- {RUN_TUTORIAL} -->` or `<!-- {NOT_RUN}REASON -->`, found {block.mark!r}"
+            f"`<!-- {RUN_WITH_MODELS} -->`, `<!-- {RUN_TUTORIAL} -->` or "
+            f"`<!-- {NOT_RUN}REASON -->`, found {block.mark!r}"
         )
 
 
