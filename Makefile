@@ -140,9 +140,10 @@ check: setup-dev
 bench: setup-dev
 	$(BIN)/python -m benchmarks
 
-# docs/reference.md from the schemas, then the pages as a site: a dead link or anchor is an error.
+# docs/reference.md from the schemas, docs/api.md from docstrings, then the pages as a site: a dead link or anchor is an error.
 docs: setup-dev
 	$(BIN)/python docs/site/reference.py
+	$(BIN)/python docs/site/api.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	@echo "build/site/index.html; with search: python -m http.server --directory build/site"
 
@@ -150,7 +151,7 @@ docs: setup-dev
 docs-outputs: setup-dev
 	PYTHONPATH=tests $(BIN)/python -m support.tutorial
 
-# Wheels and the data of a small training; BERTLOOM_DATA names the raw data. See docs/gpu.md.
+# Wheels and the data of a small training; BERTLOOM_DATA names the raw data. See docs/how-to/gpu.md.
 gpu-kit: setup
 	$(BIN)/python -m deploy.gpu.kit
 

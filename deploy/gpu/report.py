@@ -1,6 +1,6 @@
-"""Write the results of a GPU machine into docs/gpu.md.
+"""Write the results of a GPU machine into docs/how-to/gpu.md.
 
-    python -m deploy.gpu.report FOLDER [FOLDER ...] [--page docs/gpu.md]
+    python -m deploy.gpu.report FOLDER [FOLDER ...] [--page docs/how-to/gpu.md]
 
 The folders are those that `check.sh` and `train.sh` wrote. Only the part of the page between the
 two markers is replaced.
@@ -32,7 +32,7 @@ def main() -> None:
     """Write the page, or end with an error."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("folders", type=Path, nargs="+", metavar="FOLDER")
-    parser.add_argument("--page", type=Path, default=Path("docs/gpu.md"))
+    parser.add_argument("--page", type=Path, default=Path("docs/how-to/gpu.md"))
     options = parser.parse_args()
     try:
         write_page(options.folders, options.page)

@@ -13,14 +13,14 @@ from typer.main import get_command
 
 from flows.cli.app import COMMANDS, app
 
-OUTSIDE = re.compile(r"\[([^\]]+)\]\(\.\./[^)]+\)")
-
 
 def on_page_markdown(markdown: str, *, page: Any, **_given: Any) -> str:
     """The page as the site shows it."""
     if page.file.src_uri == "commands.md":
         markdown = markdown.replace("<!-- each command -->", _commands())
-    return OUTSIDE.sub(r"`\1`", markdown)
+    folders_up = page.file.src_uri.count("/") + 1  # to the folder that has `docs`
+    outside = rf"\[([^\]]+)\]\((?:\.\./){{{folders_up}}}[^)]+\)"
+    return re.sub(outside, r"`\1`", markdown)
 
 
 def _commands() -> str:

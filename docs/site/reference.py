@@ -85,7 +85,6 @@ UNITS = {
     "total_budget": "as the budget",
     "type_vocab_size": "segments",
     "vocab_size": "word pieces",
-    "bucket_batches": "batches",
 }
 UNIT = {name: unit for names, unit in UNITS.items() for name in names.split()}
 KEYLESS = ("publish", "execution", "sweep")

@@ -9,9 +9,9 @@ _PARAGRAPHS, _SENTENCES = 3, 10
 
 
 def make_text(words: Words, *, seed: int, number: int) -> tuple[str, str]:
-    """Return the name and the contents of text number n of a world; it has one topic."""
+    """Return the name and the contents of text number n of a world; topics take turns."""
     draw = seeded("text", seed, number)
-    topic = draw.randrange(len(words.topics))
+    topic = number % len(words.topics)
     paragraphs = (
         " ".join(words.sentence(draw, topic) for _ in range(_SENTENCES)) for _ in range(_PARAGRAPHS)
     )

@@ -1,7 +1,7 @@
 """Artifact store: immutable folders, each published by a pointer under its cache key.
 
-docs/store.md shows the layout. Readers see an artifact only through a pointer. A folder without one
-is left over from a crash or a lost race.
+docs/running.md shows the layout. Readers see an artifact only through a pointer. A folder without
+one is left over from a crash or a lost race.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Tasks with a label or a score for one or two texts: their reader, and tasks for custom data.
 
-Custom data needs no code, only files with the columns of `SENTENCE_TASKS` (docs/tasks.md). Labels
-may be any text; they are those of the training data in sorted order, numbers by value, or those of
-the recipe's `labels` in its order.
+Custom data needs no code, only files with the columns of `SENTENCE_TASKS` (docs/how-to/models.md).
+Labels may be any text; they are those of the training data in sorted order, numbers by value, or
+those of the recipe's `labels` in its order.
 """
 
 from __future__ import annotations

@@ -77,7 +77,8 @@ def test_command_block_is_run_or_marked_with_reason() -> None:
         is_run = block.mark in (RUN, RUN_WITH_MODELS) or block.mark.startswith(RUN_TUTORIAL)
         assert is_run or says_why, (
             f"{block.page}: {block.commands[:1]}: expected a comment above it, `<!-- {RUN} -->`, "
-            f"`<!-- {RUN_WITH_MODELS} -->`, `<!-- {RUN_TUTORIAL} -->` or `<!-- {NOT_RUN}REASON -->`, found {block.mark!r}"
+            f"`<!-- {RUN_WITH_MODELS} -->`, `<!-- {RUN_TUTORIAL} -->` or "
+            f"`<!-- {NOT_RUN}REASON -->`, found {block.mark!r}"
         )
 
 
@@ -186,14 +187,17 @@ def test_every_source_and_runner_is_described() -> None:
     for name in SOURCES:
         assert f"`{name}`" in TEXTS["corpora.md"], name
     for name in RUNNERS:
-        assert f"`{name}`" in TEXTS["runners.md"], name
+        assert f"`{name}`" in TEXTS["clusters.md"], name
 
 
 def test_shown_recipes_are_valid() -> None:
     (text,) = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)
     recipe = Recipe.model_validate(yaml.safe_load(text))
     assert {source.kind for source in recipe.build_documents.sources} == {"wikipedia", "books"}
-    (text,) = re.findall(r"```yaml\n(.*?)```", TEXTS["running.md"], re.DOTALL)
+    for page in ("corpora.md", "models.md"):
+        texts = re.findall(r"```yaml\n(name: .*?)```", TEXTS[page], re.DOTALL)
+        assert [Recipe.model_validate(yaml.safe_load(text)) for text in texts], page
+    (text,) = re.findall(r"```yaml\n(.*?)```", TEXTS["prefect.md"], re.DOTALL)
     assert PublishConfig.model_validate(yaml.safe_load(text)["publish"]).limits
 
 
@@ -225,6 +229,14 @@ def test_every_number_has_a_unit_and_the_page_of_fields_is_current() -> None:
     )
     used = {name for _, model in reference.sections() for name in reference.numeric_fields(model)}
     assert set(reference.UNIT) <= used, "units of fields that no longer exist"
+
+
+def test_page_of_the_api_is_current() -> None:
+    api = site_module("api")
+    assert api.PAGE.read_text(encoding="utf-8") == api.reference(), (
+        "docs/api.md is not what the docstrings say: run `make docs`, or "
+        "`.venv/bin/python docs/site/api.py`, and commit it"
+    )
 
 
 def test_examples_of_reference_can_be_set() -> None:

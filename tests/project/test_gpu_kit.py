@@ -213,7 +213,9 @@ def test_report_of_a_cpu_keeps_the_sentence_and_has_all_results(
     trained: Path, tmp_path: Path
 ) -> None:
     page = tmp_path / "gpu.md"
-    page.write_text((ROOT / "docs" / "gpu.md").read_text(encoding="utf-8"), encoding="utf-8")
+    page.write_text(
+        (ROOT / "docs" / "how-to" / "gpu.md").read_text(encoding="utf-8"), encoding="utf-8"
+    )
     report.write_page([trained], page)
     written = page.read_text(encoding="utf-8")
     assert report.NO_GPU in written
@@ -270,7 +272,7 @@ def test_report_needs_results_and_markers(tmp_path: Path) -> None:
 
 
 def test_page_has_the_markers() -> None:
-    text = (ROOT / "docs" / "gpu.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "how-to" / "gpu.md").read_text(encoding="utf-8")
     assert text.index(report.BEGIN) < text.index(report.END)
 
 

@@ -2,9 +2,11 @@
 
 <!-- run -->                       each runs, in order, next to a small corpus of the sample
 <!-- run, with models -->          the same, by a slow test, where there are models and tables too
-<!-- run in the tutorial -->       each runs, in the order of the tutorial's pages (`support.tutorial`)
-<!-- run in the tutorial, with a model -->   the same; its figures can differ between machines
+<!-- run in the tutorial -->       each runs, in the order of the tutorial's pages
+<!-- run in the tutorial, with a model -->   the same; figures can differ between machines
 <!-- not run here: REASON -->      none runs; bertloom commands are still parsed
+
+`support.tutorial` runs those of the tutorial.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The tutorial's commands, run in order in one folder, and what they print.
 
 `make docs-outputs` writes the output of such a run into the pages; a test compares another run
-with them. In both, a training step takes the same time, because `bertloom quickstart` turns the time
-that it measures into a number of steps: so every run trains the same models.
+with them. `bertloom quickstart` turns the measured time of a training step into a number of steps.
+Here this time is a constant, so every run trains the same models.
 
 A block shows as much of the output as its page needs: a line with `...` stands for any lines.
 """
@@ -18,9 +18,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from flows.cli.app import main
 from support.doc_commands import RUN_TUTORIAL, shape
 from support.paths import PYTHONPATH, ROOT
+
+from flows.cli.app import main
 
 PAGES = sorted((ROOT / "docs" / "tutorial").glob("*.md"))
 STEP_SECONDS_PER_TOKEN = 0.04 / 32
@@ -29,7 +30,7 @@ STEP_SECONDS_PER_TOKEN = 0.04 / 32
 _BLOCK = re.compile(rf"^<!-- ({RUN_TUTORIAL}[^>]*) -->\n```console\n(.*?)^```", re.M | re.S)
 _COMMAND = re.compile(r"^\$ ((?:.*\\\n)*.*)\n((?:(?!\$ ).*\n)*)", re.M)
 _FIGURE = re.compile(r"\d[\d.,]*")
-_PREDICTION = re.compile(r"(\[MASK\]:).*")
+_PREDICTION = re.compile(r"[^\n]*\n  \[MASK\]:.*")
 _UNSTABLE = re.compile(
     r"""\b(?:\d+\ h\ )?(?:\d+\ min\ )?\d[\d.]*\ s\b   # times
     | \b(?=[a-z]*\d)[0-9a-f]{7,}\b                    # ids""",
@@ -43,12 +44,14 @@ class Command(NamedTuple):
     page: Path
     line: str
     shown: list[str]
+    """Lines; a filled sentence and the predictions below it are one."""
+
     uses_model: bool
-    """Whether figures come from a model, so that other machines give slightly different ones."""
+    """True if its figures come from a model: other machines give slightly different ones."""
 
     def match(self, printed: list[str], *, only_shape: bool = False) -> Iterator[str | None]:
-        """Yield the printed line for each shown one; None if there is none."""
-        rest = iter(printed)
+        """Yield the printed line that each shown one stands for, or None."""
+        rest = iter(_join_predictions(printed))
         only_shape = only_shape or self.uses_model
         for line in self.shown:
             if "..." in line or not line:
@@ -61,7 +64,8 @@ def commands(page: Path) -> Iterator[Command]:
     """Yield the commands of a page in order."""
     for mark, block in _BLOCK.findall(page.read_text(encoding="utf-8")):
         for line, shown in _COMMAND.findall(block):
-            yield Command(page, line, shown.splitlines(), mark != RUN_TUTORIAL)
+            shown_lines = _join_predictions(shown.splitlines())
+            yield Command(page, line, shown_lines, uses_model=mark != RUN_TUTORIAL)
 
 
 def run_commands(folder: Path, pages: list[Path]) -> Iterator[tuple[Command, list[str]]]:
@@ -88,25 +92,32 @@ def run_commands(folder: Path, pages: list[Path]) -> Iterator[tuple[Command, lis
 def write_outputs(folder: Path) -> None:
     """Run all commands, and write into each page what they print."""
     for command, printed in run_commands(folder, PAGES):
-        lines = list(command.match(printed, only_shape=True)) if command.shown else printed
-        assert None not in lines, "\n".join([
-            f"{command.page.name}: $ {command.line}: not printed any more:",
-            command.shown[lines.index(None)], "Correct the page. It prints now:", *printed,
+        matched = list(command.match(printed, only_shape=True))
+        lines = [line for line in matched if line is not None] if command.shown else printed
+        assert None not in matched, "\n".join([
+            f"{command.page.name}: $ {command.line}: correct the page, which has the line",
+            command.shown[matched.index(None)], "The output is now", *printed,
         ])  # fmt: skip
         before = "".join(f"{line}\n" for line in [f"$ {command.line}", *command.shown])
         after = "".join(f"{line}\n" for line in [f"$ {command.line}", *lines])
         text = command.page.read_text(encoding="utf-8")
         command.page.write_text(text.replace(before, after, 1), encoding="utf-8")
-        print(after, end="", flush=True)
+        sys.stdout.write(after)
+        sys.stdout.flush()
+
+
+def _join_predictions(lines: list[str]) -> list[str]:
+    """Join each line of predictions with the sentence above it."""
+    return re.split(r"\n(?!  \[MASK\]:)", "\n".join(lines)) if lines else []
 
 
 def _are_alike(line: str, other: str, only_shape: bool) -> bool:
     """Compare two lines without ids and times, and also without other figures on request."""
     if only_shape:
-        line, other = (_PREDICTION.sub(r"\1", text) for text in (line, other))
+        line, other = (_PREDICTION.sub("[MASK]", text) for text in (line, other))
         return shape(line) == shape(other)
     figures, others = (_FIGURE.findall(_UNSTABLE.sub("", text)) for text in (line, other))
-    return shape(line) == shape(other) and figures == others
+    return figures == others and shape(line) == shape(other)
 
 
 def _run_with_fixed_speed() -> None:

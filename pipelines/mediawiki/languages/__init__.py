@@ -2,7 +2,7 @@
 
 `common.yaml` holds what means the same everywhere, `en.yaml` and the others what belongs to one
 language: words of the markup, how dates, numbers and units are written, and what templates write.
-docs/languages.md describes the files; `tests/pipelines/mediawiki/test_languages.py` checks them.
+docs/corpus.md describes the files; `tests/pipelines/mediawiki/test_languages.py` checks them.
 They are read once per process. Raise the version of `build-documents` when an edit changes text.
 
 MediaWiki accepts English words on every wiki, and the `<siteinfo>` of a dump adds names of

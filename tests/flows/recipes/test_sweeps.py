@@ -262,7 +262,7 @@ def test_ablation_has_rows_and_columns_of_its_table(
 
 
 def test_sweep_in_the_docs_is_valid(read) -> None:
-    page = ROOT / "docs" / "sweeps.md"
+    page = ROOT / "docs" / "how-to" / "paper-tables.md"
     (text,) = re.findall(r"```yaml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
     recipe = read(text, "sweep.masked.variants.more.pretrain.phase-1.seed=1")
     assert recipe.build_instances["length-16.more"].masking.masked_lm_prob == 0.3

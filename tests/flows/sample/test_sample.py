@@ -122,6 +122,17 @@ def test_default_sample_is_unchanged(tmp_path: Path) -> None:
     assert digest == GOLDEN, f"the sample has changed: if that is meant, GOLDEN is {digest}"
 
 
+def test_texts_are_plain_files_and_their_topics_take_turns(folder: Path) -> None:
+    files = sorted((folder / "texts").iterdir(), key=lambda file: file.stem.rpartition("-")[2])
+    assert len(files) == 100 // 11
+    topics = [file.stem.rpartition("-")[0] for file in files]
+    assert len(set(topics[:4])) == 4
+    assert topics[4:8] == topics[:4]
+    texts = [file.read_text(encoding="utf-8") for file in files]
+    assert all(text.count("\n\n") == 2 and text.count(".") == 30 for text in texts)
+    assert len(set(texts)) == len(texts)
+
+
 def test_dump_is_multistream_and_its_index_names_each_page(folder: Path) -> None:
     data = (folder / f"{DUMP}.xml.bz2").read_bytes()
     index = bz2.decompress((folder / f"{DUMP}-index.txt.bz2").read_bytes()).decode()

@@ -1,4 +1,4 @@
-"""`pipelines.mediawiki.languages`: every file keeps the contract of docs/languages.md."""
+"""`pipelines.mediawiki.languages`: every file keeps the contract of docs/corpus.md."""
 
 # ruff: noqa: RUF001 - many scripts
 from __future__ import annotations
