@@ -68,19 +68,18 @@ def push(
         try:
             commit = _commit(api, repository, repo_type, folder=folder, message=message)
         except Exception as error:  # httpx2's errors have no base class in common with the others
-            advice = "Nothing was committed. Check the network and run again"
+            advice = "Check the network and run again"
             raise hub_error(url, error, advice=advice) from error
     return f"{url}@{commit}: {summary}"
 
 
 def _check_name(repository: str) -> None:
-    from huggingface_hub.errors import HFValidationError  # lazy, as above
-    from huggingface_hub.utils import validate_repo_id
+    from huggingface_hub import parse_hf_uri  # lazy, as above
+    from huggingface_hub.errors import HfUriError
 
     try:
-        validate_repo_id(repository)
-        is_name = repository.count("/") == 1
-    except HFValidationError:
+        is_name = parse_hf_uri(f"{PROTOCOL}{repository}").id == repository
+    except HfUriError:
         is_name = False
     if not is_name:
         raise UsageError(

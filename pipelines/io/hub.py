@@ -60,9 +60,9 @@ def open_hub() -> Any:
 
 
 def split_revision(url: str) -> tuple[str, str]:
-    """Return the repository (`ORG/NAME`) and the revision of a URL of the Hub; "" for none."""
+    """Return the repository (`ORG/NAME`) and the revision of a model's URL; "" for none."""
     repository, _, rest = url.removeprefix(PROTOCOL).partition("@")
-    return repository.rstrip("/"), rest.partition("/")[0]
+    return "/".join(repository.split("/")[:2]), rest.partition("/")[0]
 
 
 def download_advice(url: str) -> str:

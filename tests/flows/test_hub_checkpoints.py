@@ -192,3 +192,4 @@ def test_other_urls_are_not_changed() -> None:
     for url in ("s3://bucket/bert", "/models/bert", "harbour/bert", "hf://buckets/harbour/models"):
         assert pin_revision(url) == url
     assert split_revision("hf://harbour/bert@v1/phase/1") == ("harbour/bert", "v1")
+    assert split_revision("hf://harbour/bert/phase/1") == ("harbour/bert", "")

@@ -34,7 +34,7 @@ OTHER_NAMES = {
     "config.json",  # a file of a checkpoint
     "encoding",  # a line of the sample's books: "Character set encoding: UTF-8"
 }
-OTHER_OPTIONS = {"--local-dir", "--notest"}
+OTHER_OPTIONS = {"--local-dir", "--notest", "--revision"}
 """Options of other programs that messages quote."""
 
 

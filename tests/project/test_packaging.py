@@ -172,7 +172,11 @@ def test_imported_packages_are_required(package: str) -> None:
 FEATURES = {
     "": "import pipelines.transforms, pipelines.runners.beam_worker, pipelines.shard_job.pipeline",
     "flows": "import bertloom, flows.cli.app, flows.prefect_flows, flows.report.page",
-    "model": "import model.pretraining.loop, model.finetuning.loop, model.finetuning.prediction",
+    "model": (
+        "import importlib, model, pkgutil\n"
+        "for module in pkgutil.walk_packages(model.__path__, 'model.'):\n"
+        "    importlib.import_module(module.name)"
+    ),
     "7z": "import py7zr, pipelines.io.compression",
     "s3": "from pipelines.io.file_systems import file_system; file_system('s3://bucket/store')",
     "gcs": "import fsspec; fsspec.get_filesystem_class('gs')",

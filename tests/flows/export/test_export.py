@@ -321,6 +321,7 @@ def test_pushed_model_is_a_checkpoint_of_the_hub(
         ("tokens", TOKEN, UsageError),
         ("harbour/to kens", TOKEN, UsageError),
         ("harbour/a/b", TOKEN, UsageError),
+        ("harbour/tokens@main", TOKEN, UsageError),
         ("hf://harbour/tokens", TOKEN, UsageError),
         ("harbour/tokens", "", ConfigError),
         ("harbour/tokens", "hf_another", InputError),
