@@ -209,7 +209,7 @@ def _contents(item: ListedArtifact) -> str:
 
 def _group_name(item: ListedArtifact) -> str:
     """Return the recipe entry of a trial, or the id of another artifact."""
-    if item.manifest is None or get_stage(item.pointer.stage).summarize_many == "":
+    if item.manifest is None or not get_stage(item.pointer.stage).summarize_many:
         return item.pointer.artifact_id
     for name in item.refs:
         recipe, _, label = name.partition("/")

@@ -150,7 +150,7 @@ def _step_rows(results: Sequence[StepResult]) -> list[tuple[str, ...]]:
         seconds = [result.seconds for result in group if not result.was_cached]
         if len(group) == 1:
             contents = stage.summary(manifests[0])
-        elif stage.summarize_many is not None:
+        elif stage.summarize_many:
             contents = stage.summary_of(manifests)
         else:
             names = ", ".join(entry.partition(".")[2] for entry in entries)

@@ -41,7 +41,7 @@ from schemas.execution_configs import ExecutionConfig
 from schemas.finetune_configs import ExamplesConfig
 from schemas.recipe import Recipe
 
-GOLDEN = "1c1f02750eb8e5ede115033f3f5c30299dbad1d83a495161be868490f7ac80ec"
+GOLDEN = "ec838819104e27136e184bad9dd02d727292e6c4ffc7733052ec88172c5a684f"
 """Digest of the default sample's files: any change of them fails a test."""
 
 DUMP = "samplewiki-20260101-pages-articles-multistream"
