@@ -259,7 +259,7 @@ def attention_layout(
     lengths = np.asarray(lengths, dtype=np.int64)
     ends = offsets_of(lengths)
     starts = ends[:-1]
-    boundaries = torch.from_numpy(ends if flash else ends[:1]).to(torch.int32)
+    boundaries = torch.from_numpy((ends if flash else ends[:1]).astype(np.int32))
     groups: tuple[InstanceGroup, ...] = ()
     if not flash:
         # A GPU computes padding faster than it starts kernels for more groups.

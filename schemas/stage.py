@@ -9,12 +9,11 @@ of a recipe (`flows/bert.py`) adds its steps.
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from schemas.base_configs import Config
-from schemas.execution_configs import ExecutionConfig
-from schemas.manifest import Manifest, RawInput, StageInput, StageOutput
+from schemas.manifest import Manifest, RawInput, StageOutput
 
 VARIADIC = "*"
 """Marker among a stage's inputs: any number of further inputs, named by the recipe."""
@@ -34,7 +33,7 @@ class Stage:
     """Version in the cache key. Raise it if the output for the same input changes."""
 
     run: str
-    """Function that builds an artifact; see `build`."""
+    """Function that builds an artifact; see `load`."""
 
     config: type[Config]
     output_type: str
@@ -82,29 +81,14 @@ class Stage:
         """Package of the stage: `pipelines`, whose stages are Beam jobs, or `model`."""
         return self.run.partition(".")[0]
 
-    def build(
-        self,
-        config: Config,
-        *,
-        inputs: Mapping[str, StageInput],
-        output: str,
-        execution: ExecutionConfig,
-        **folders: str,
-    ) -> StageOutput:
-        """Build an artifact.
+    def load(self) -> Callable[..., StageOutput]:
+        """Import and return the function that builds an artifact.
 
-        Args:
-            config: Configuration, of the type `self.config`.
-            inputs: Input artifacts by name.
-            output: URL of the folder to write to.
-            execution: Where the stage runs.
-            **folders: URL `work` if the stage supports resuming, `pieces` if it supports reuse.
+        It is called as `function(config, inputs=..., output=..., execution=...)`, with the URL of a
+        folder `work` if the stage supports resuming, and `pieces` if it supports reuse.
         """
-        function = pkgutil.resolve_name(self.run)
-        output_of_stage: StageOutput = function(
-            config, inputs=inputs, output=output, execution=execution, **folders
-        )
-        return output_of_stage
+        function: Callable[..., StageOutput] = pkgutil.resolve_name(self.run)
+        return function
 
     def find_raw_inputs(self, config: Config) -> tuple[RawInput, ...]:
         """Return the raw files of a configuration, with their digests."""

@@ -146,7 +146,7 @@ class Training:
         data.mkdir()
         work = {"work": str(self._work(step))} if stage.supports_resume else {}
         config = stage.config.model_validate(step.config)
-        output = stage.build(
+        output = stage.load()(
             config, inputs=inputs, output=str(data), execution=ExecutionConfig(), **work
         )
         self._artifacts[step.label] = StageInput(

@@ -110,7 +110,7 @@ def build_step(
         step_scope(step.label),
     ):
         stage_inputs = {name: stage_input(name, inputs[name], store=store) for name in step.inputs}
-        output = stage.build(
+        output = stage.load()(
             step.config, inputs=stage_inputs, output=attempt.output, execution=execution, **folders
         )
         if not isinstance(output, StageOutput):

@@ -6,13 +6,15 @@ This module loads quickly, because `bertloom plan` uses it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+from typing import TYPE_CHECKING
 
 from pipelines.io.raw_files import read_small_file
 from pipelines.io.stage_inputs import InputFile
 from schemas.errors import VocabularyError
 from schemas.redaction import public_address
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 UNUSED = tuple(f"[unused{number}]" for number in range(99))
@@ -118,6 +120,13 @@ def parse_tokenizer(content: bytes, *, url: str) -> Tokenizer:
     Raises:
         VocabularyError: It is no tokenizer, or not that of BERT.
     """
+    from tokenizers import (
+        Tokenizer,
+        models,
+        normalizers,
+        pre_tokenizers,
+    )  # lazy: others read vocab.txt
+
     try:
         tokenizer = Tokenizer.from_buffer(content)
     except Exception as error:  # the library raises nothing narrower

@@ -47,7 +47,12 @@ def test_record_counts_list_reasons_most_frequent_first() -> None:
 
 def made(stage: str, statistics: Any) -> Manifest:
     return Manifest.model_construct(
-        stage=stage, statistics=statistics, counters={}, table_name="", files=()
+        artifact_id="0" * 16,
+        stage=stage,
+        statistics=statistics,
+        counters={},
+        table_name="",
+        files=(),
     )
 
 
@@ -68,6 +73,7 @@ def test_the_metric_that_chooses_comes_first() -> None:
 
 def test_evaluation_has_mean_deviation_and_restarts_in_percent() -> None:
     statistics = {
+        "task": "rte",
         "metric": "accuracy",
         "points": [{"name": "point", "mean": 0.276, "sd": 0.054, "runs": 5}],
         "best_point": "point",

@@ -245,7 +245,7 @@ def test_sweep_of_100_variants_fits_into_flow_parameters(
 
 
 def test_every_stage_is_in_one_part() -> None:
-    names = [stage.name for part in PARTS.values() for stage in part]
+    names = [name for part in PARTS.values() for name in part]
     assert sorted(names) == sorted(STAGES)
 
 

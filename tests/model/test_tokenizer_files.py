@@ -84,7 +84,8 @@ def test_tokenizer_of_transformers_is_read(tmp_path: Path, lowercase: bool) -> N
 def test_added_tokens_are_part_of_the_vocabulary(tmp_path: Path) -> None:
     def change(described: dict[str, Any]) -> None:
         del described["model"]["type"]  # early versions wrote none for a WordPiece model
-        described["added_tokens"].append({"id": len(VOCAB), "content": "[NAME]"})
+        token = {**described["added_tokens"][0], "id": len(VOCAB), "content": "[NAME]"}
+        described["added_tokens"].append(token)
 
     assert read_vocab(write_json(tmp_path / TOKENIZER_FILE, change)) == [*VOCAB, "[NAME]"]
 

@@ -128,7 +128,7 @@ STAGES = ("pretrain", "build_examples", "finetune", "evaluate", "tabulate")
 LOADED = {
     "files": (
         ["pipelines.stages", "pipelines.documents.plan", "pipelines.vocabulary.raw_inputs"],
-        "apache_beam pyarrow numpy sentencex chardet",
+        "apache_beam pyarrow numpy tokenizers sentencex chardet",
     ),
     "schemas": (
         ["schemas.corpus_configs", "schemas.arrow", "schemas.manifest"],

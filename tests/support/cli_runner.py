@@ -20,7 +20,7 @@ build_documents:
     - kind: text
       name: notes
       paths: [texts/*.txt]
-      target_split_bytes: 32768  # a shard a file
+      target_split_bytes: 4096  # several shards
 build_vocabulary: {vocab_size: 240, min_frequency: 1}
 build_instances:
   length-64: {max_seq_length: 64, masking: {max_predictions_per_seq: 10}}

@@ -10,9 +10,9 @@ from typing import Any
 
 from support.corpus_builder import as_input, run_corpus, small_recipe, small_sample
 
-from model import pretrain as stage
 from model.pretraining.job import TrainingJob
 from model.pretraining.module import train
+from model.pretraining.publish import publish
 from model.training.stopping import StopRequest
 from schemas.corpus_configs import InstancesConfig, MaskingConfig
 from schemas.manifest import StageInput, StageOutput
@@ -149,7 +149,7 @@ def train_losses(work: Path) -> list[float]:
 def published(job: TrainingJob) -> StageOutput:
     """The artifact of a job that is trained to its end, in `artifact` below its folder."""
     train(job, stop=StopRequest())
-    return stage._publish(job, output=str(Path(job.work) / "artifact"))
+    return publish(job, output=str(Path(job.work) / "artifact"), raw_inputs=())
 
 
 def as_phase(job: TrainingJob, output: StageOutput) -> StageInput:

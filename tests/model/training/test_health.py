@@ -228,8 +228,8 @@ def test_second_phase_that_is_worse_is_reported(small_corpus: SmallCorpus, tmp_p
         init_from_phase="phase-1",
         checkpoint=before,
         optimizer_state="reset",
-        optimizer={"learning_rate": 0.5},
-        evaluation={"max_eval_samples": 40, "eval_steps": 1},
+        optimizer={"learning_rate": 0.05},
+        evaluation={"max_eval_samples": 40},
         divergence_threshold=0.0,
     )
     train(second, stop=StopRequest())

@@ -19,12 +19,12 @@ from support.training_builder import (
 )
 
 from flows.bert import recipe_steps
-from model import pretrain as stage
 from model.bert import BertForPretraining
 from model.finetuning.setup import open_trial
 from model.pretraining.evaluation import HeldOutEvaluator
 from model.pretraining.job import TrainingJob
 from model.pretraining.module import PretrainingModule, train
+from model.pretraining.publish import publish
 from model.pretraining.setup import PretrainingSetup
 from model.training.artifact_files import at_snapshot, snapshot_folder, without_snapshots
 from model.training.checkpoints import Checkpoints
@@ -98,7 +98,7 @@ def test_resumed_run_has_all_snapshots(small_corpus: SmallCorpus, tmp_path: Path
     for path in (tmp_path / "10" / "snapshots").glob("step-00000004-*/checkpoint.json"):
         path.unlink()
     with pytest.raises(CheckpointError, match="step 4"):
-        stage._publish(job, output="unused")
+        publish(job, output="unused", raw_inputs=())
 
 
 class ScriptedEvaluator:

@@ -17,6 +17,7 @@ from importlib import metadata
 from importlib.util import spec_from_loader
 
 NEEDED = ["torch", "numpy", "pyarrow", "safetensors", "fsspec", "tqdm", "pydantic"]
+OPTIONAL = ["dill"]  # torch imports it where it is installed
 
 def with_dependencies(names, known):
     for name in names:
@@ -32,7 +33,7 @@ def with_dependencies(names, known):
 
 class Refusal:
     def __init__(self):
-        allowed = with_dependencies(NEEDED, {"bertloom"})
+        allowed = with_dependencies([*NEEDED, *OPTIONAL], {"bertloom"})
         self.names = {
             package
             for package, distributions in metadata.packages_distributions().items()
