@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
+from typing import Any
 
 import pytest
 from support.doc_commands import RUN_TUTORIAL, blocks
 from support.tutorial import PAGES, Command, commands, run_commands
+
+from flows.lineage.resolve import open_artifact
+from flows.recipes.loader import load_recipe
 
 LINE = "tokens    0123456789abcdef  1 min 02 s  1,234 of 5"
 COMMANDS = [command for page in PAGES for command in commands(page)]
@@ -47,11 +52,39 @@ def test_every_command_of_the_tutorial_is_run() -> None:
 
 
 @pytest.fixture(scope="module")
-def printed(tmp_path_factory: pytest.TempPathFactory) -> list[list[str]]:
-    """Return what each command prints; all pages share one run."""
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder in which the commands run."""
     folder = tmp_path_factory.mktemp("first-hour") / "work"
     folder.mkdir()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def printed(folder: Path) -> list[list[str]]:
+    """Return what each command prints; all pages share one run."""
     return [lines for _, lines in run_commands(folder, PAGES)]
+
+
+@pytest.mark.slow
+def test_pretraining_of_the_sample_helps_on_each_task_by_20_points(
+    folder: Path, printed: list[list[str]]
+) -> None:
+    store = str(folder / "store")
+    recipe = load_recipe("sample", store=store)
+
+    def statistics(step: str) -> dict[str, Any]:
+        return open_artifact(f"sample/{step}", store).manifest.statistics
+
+    for task in (name for name in recipe.finetune if not name.endswith("-scratch")):
+        pretrained, scratch = (
+            100 * statistics(f"evaluate.{entry}")["points"][0]["mean"]
+            for entry in (task, f"{task}-scratch")
+        )
+        assert pretrained - scratch >= 20, task
+    first, second = (
+        statistics(f"pretrain.{phase}")["held_out"]["perplexity"] for phase in recipe.pretrain
+    )
+    assert second <= first
 
 
 @pytest.mark.slow

@@ -19,7 +19,6 @@ from support.cli_runner import Cli
 from support.paths import ROOT
 
 import bertloom
-from flows.recipes.loader import load_recipe
 from flows.running import run_recipe
 from flows.sample import write_sample
 from flows.sample.pages import Page, make_pages
@@ -274,29 +273,3 @@ def test_train_rows_share_no_content_word_with_dev_and_test_rows(task: str) -> N
         assert not content_of(train) & content_of(rows)
     texts = [tuple(texts_of(row)) for rows in (train, *others) for row in rows]
     assert len(set(texts)) == len(texts)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", [1])  # one of them takes two minutes
-def test_each_task_gains_20_points(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
-) -> None:
-    write_sample(str(tmp_path / "sample"), seed=seed)
-    monkeypatch.setenv("BERTLOOM_SAMPLE", str(tmp_path / "sample"))
-    recipe = load_recipe("sample", store=str(tmp_path / "store"), max_parallel_steps=1)
-    entries = recipe.finetune.items()
-    once = {name: entry.model_copy(update={"restarts": 1}) for name, entry in entries}
-    recipe = recipe.model_copy(update={"finetune": once})
-    results = run_recipe(recipe, log=lambda _: None, engine="local")
-    manifests = {result.label: result.manifest for result in results}
-    for task in (name for name in recipe.finetune if not name.endswith("-scratch")):
-        pretrained, scratch = (
-            100 * manifests[f"evaluate.{entry}"].statistics["points"][0]["mean"]
-            for entry in (task, f"{task}-scratch")
-        )
-        assert pretrained - scratch >= 20, task
-    first, second = (
-        manifests[f"pretrain.{phase}"].statistics["held_out"]["perplexity"]
-        for phase in recipe.pretrain
-    )
-    assert second <= first
