@@ -18,6 +18,7 @@ import json
 import logging
 import os
 import shutil
+import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -265,6 +266,8 @@ class CachingShardFn:
 
     work: CacheableShardFn
     cache: ItemCache
+    min_seconds: float = 0.0
+    """CPU seconds; an item that took less is not recorded: a bucket bills each request."""
 
     def setup(self) -> None:
         self.work.setup()
@@ -275,7 +278,10 @@ class CachingShardFn:
         if restored is not None:
             result, record = restored
         else:
+            start = time.process_time()
             result = self.work.process(item)
+            if time.process_time() - start < self.min_seconds:
+                return result
             record = self.cache.new_record(result)
         self.cache.write(key, record, result.files)
         return result

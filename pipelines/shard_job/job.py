@@ -15,6 +15,7 @@ import contextlib
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from pipelines.io.file_systems import is_local
 from pipelines.progress import Progress
 from pipelines.runners.registry import get_runner
 from pipelines.shard_job.item_cache import (
@@ -28,6 +29,9 @@ from pipelines.shard_job.work import BucketReduce, ShardFn, WorkResult
 from schemas.errors import RunnerError
 from schemas.execution_configs import ExecutionConfig
 from schemas.manifest import FileEntry, Reuse
+
+MIN_REMOTE_SECONDS = 0.25
+"""CPU seconds of the shortest item that is recorded in a bucket."""
 
 
 class JobResult(NamedTuple):
@@ -79,7 +83,10 @@ def run_shard_job(
     runner = get_runner(execution)
     runner.check_store(output)
     runner.cancel_earlier_jobs(job)
-    shard_fn: ShardFn = CachingShardFn(work, ItemCache(pieces, output)) if pieces else work
+    shard_fn: ShardFn = work
+    if pieces:
+        min_seconds = 0.0 if is_local(pieces) else MIN_REMOTE_SECONDS
+        shard_fn = CachingShardFn(work, ItemCache(pieces, output), min_seconds)
     # A process with a pool of workers gets all items together.
     elements = [planned] if runner.workers > 1 else [[item] for item in planned]
     with contextlib.ExitStack() as stack:
