@@ -41,6 +41,7 @@ from pipelines.io.stage_inputs import InputFile
 from pipelines.io.user_cache import CACHE_VARIABLE, digest_cache
 from pipelines.shard_job.job_files import JobFiles
 from pipelines.shard_job.pipeline import shard_pipeline
+from pipelines.shard_job.work import ShardFn
 from pipelines.tokens.build_shard import BuildTokenShard
 from schemas.corpus_configs import DocumentsConfig, InstancesConfig, WikipediaSource
 from schemas.fingerprint import content_digest
@@ -223,9 +224,9 @@ def measure(stage: str, *, files: int, splits: int, passes: int) -> Planned:
         known = time.process_time()
     with tempfile.TemporaryDirectory() as folder:
         job_files = JobFiles(f"{folder}/job")
-        job_files.write_plan(work, [[item] for item in planned])
+        job_files.write_plan([item] for item in planned)
         plan_bytes = sum(path.stat().st_size for path in Path(folder).iterdir())
-        graph = _graph(job_files)
+        graph = _graph(job_files, work, type(planned[0]))
     dealt = time.process_time()
     made = _entries(files * splits, passes=passes if stage == "build-instances" else 1)
     before = time.process_time()
@@ -244,8 +245,8 @@ def measure(stage: str, *, files: int, splits: int, passes: int) -> Planned:
     )
 
 
-def _graph(files: JobFiles) -> bytes:
-    build = shard_pipeline("job", files, grouping=None)
+def _graph(files: JobFiles, work: ShardFn, item_type: type[Any]) -> bytes:
+    build = shard_pipeline("job", files, item_type=item_type, work=work, grouping=None)
     pipeline = beam.Pipeline("FnApiRunner")
     build(pipeline)
     data: bytes = pipeline.to_runner_api().SerializeToString()

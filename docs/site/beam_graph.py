@@ -12,9 +12,11 @@ import matplotlib.pyplot as plt
 import networkx as nx
 
 from pipelines.documents.duplicates import find_duplicates_in_bucket
+from pipelines.documents.exclusions import ShardItem
 from pipelines.shard_job.job_files import JobFiles
 from pipelines.shard_job.pipeline import shard_pipeline
 from pipelines.shard_job.work import BucketReduce
+from pipelines.vocabulary.word_counts import CountWords
 
 PICTURE = Path(__file__).parents[1] / "beam-job.svg"
 
@@ -25,6 +27,8 @@ def job_graph(*, has_grouping: bool) -> nx.DiGraph:
     shard_pipeline(
         "JOB",
         JobFiles("job"),
+        item_type=ShardItem,
+        work=CountWords(lowercase=True, output="corpus"),
         grouping=BucketReduce(find_duplicates_in_bucket) if has_grouping else None,
     )(pipeline)
     proto = pipeline.to_runner_api()

@@ -91,10 +91,12 @@ def run_shard_job(
     elements = [planned] if runner.workers > 1 else [[item] for item in planned]
     with contextlib.ExitStack() as stack:
         files = stack.enter_context(open_job_files(output, is_local=runner.is_local))
-        files.write_plan(shard_fn, elements)
+        files.write_plan(elements)
         build = shard_pipeline(
             job,
             files,
+            item_type=type(planned[0]) if planned else tuple,
+            work=shard_fn,
             grouping=grouping,
             spill=f"{files.prefix}-blobs" if runner.is_local else "",
             workers=runner.workers,

@@ -1,12 +1,13 @@
-"""Files by which the processes of a job communicate: plan, work, results and errors.
+"""Files by which the processes of a job communicate: plan, results and errors, all of them JSON.
 
-They keep the graph small: it has their prefix only. Nothing here loads Beam.
+They keep the graph small. The work is in the graph: a pickle of a file would run whatever a writer
+of the bucket puts there. Nothing here loads Beam.
 """
 
 from __future__ import annotations
 
 import contextlib
-import pickle
+import json
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import Any
 
 from pipelines.io.file_systems import file_system, read_file
 from pipelines.runners.job_context import ErrorFiles
-from pipelines.shard_job.work import ShardFn, WorkResult
+from pipelines.shard_job.work import WorkResult
 from schemas.manifest import FileEntry
 
 RESULTS_PER_FILE = 1_000
@@ -29,20 +30,14 @@ class JobFiles:
     prefix: str
     """Start of their URLs."""
 
-    def write_plan(self, work: ShardFn, elements: Iterable[Sequence[Any]]) -> None:
-        """Write the work of the job, and its items in elements that one worker gets together."""
-        self._write("work", pickle.dumps(work))
-        self._write("plan", pickle.dumps([pickle.dumps(items) for items in elements]))
+    def write_plan(self, elements: Iterable[Sequence[Any]]) -> None:
+        """Write the items of the job, in elements that one worker gets together."""
+        lines = (json.dumps(items, separators=(",", ":")) for items in elements)
+        self._write("plan", "\n".join(lines).encode())
 
-    def read_plan(self) -> list[bytes]:
-        """Return the elements of the plan, each a pickled list of items."""
-        elements: list[bytes] = self._load("plan")
-        return elements
-
-    def load_work(self) -> ShardFn:
-        """Return a copy of the job's work."""
-        work: ShardFn = self._load("work")
-        return work
+    def read_plan(self) -> list[str]:
+        """Return the elements of the plan, each a JSON list of items."""
+        return read_file(f"{self.prefix}-plan").decode().splitlines()
 
     @property
     def errors(self) -> ErrorFiles:
@@ -68,9 +63,6 @@ class JobFiles:
     def _write(self, name: str, data: bytes) -> None:
         fs, path = file_system(f"{self.prefix}-{name}")
         fs.pipe_file(path, data)
-
-    def _load(self, name: str) -> Any:
-        return pickle.loads(read_file(f"{self.prefix}-{name}"))  # noqa: S301 - of this job
 
 
 @contextlib.contextmanager

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import functools
 import json
-import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import apache_beam as beam
 from apache_beam.metrics.metric import Metrics
+from pydantic import TypeAdapter
 
 from pipelines.progress import ItemProgress, current_recorder, item_scope
 from pipelines.runners.code import CodeVersionCheck
@@ -33,39 +33,49 @@ _KeyedBytes = tuple[int, bytes]
 
 @dataclass
 class _ItemProcessor:
-    """Calls a job's work on items, and records its errors."""
+    """Calls a job's work on items, set up before the first one, and records its errors."""
 
+    work: ShardFn
     files: JobFiles
-    _work: ShardFn | None = None
+    _is_set_up: bool = False
 
     def __call__(self, item: Any) -> WorkResult:
         with self.files.errors.recording(item), item_scope(item.number):
-            if self._work is None:
-                self._work = self.files.load_work()
-                self._work.setup()
-            return self._work.process(item)
+            if not self._is_set_up:
+                self.work.setup()
+                self._is_set_up = True
+            return self.work.process(item)
 
 
 class _ProcessItems(beam.DoFn):
     """Processes the items of an element, in worker processes if there are several workers."""
 
-    def __init__(self, job: str, files: JobFiles, *, spill: str, workers: int) -> None:
-        self._code = CodeVersionCheck()  # other code may not be able to load the work
+    def __init__(
+        self,
+        job: str,
+        work: ShardFn,
+        files: JobFiles,
+        *,
+        item_type: type[Any],
+        spill: str,
+        workers: int,
+    ) -> None:
+        self._code = CodeVersionCheck()  # first: other code may not be able to unpickle the work
         self._job, self._spill, self._workers = job, spill, workers
-        self._processor = _ItemProcessor(files)
+        self._processor, self._item_type = _ItemProcessor(work, files), item_type
         self._blobs: SpillFile | None = None
 
     def setup(self) -> None:
+        self._parse = TypeAdapter(list[self._item_type]).validate_json  # type: ignore[name-defined]
         self._blobs = SpillFile(self._spill) if self._spill else None
 
     def teardown(self) -> None:
         if self._blobs is not None:
             self._blobs.close()
 
-    def process(self, element: bytes) -> Iterator[Any]:
+    def process(self, element: str) -> Iterator[Any]:
         recorder = current_recorder()
-        items = pickle.loads(element)  # noqa: S301 - from the launching process
-        for result in map_items(self._processor, items, workers=self._workers):
+        for result in map_items(self._processor, self._parse(element), workers=self._workers):
             rows = sum(entry.rows or 0 for entry in result.files)
             if recorder is not None:
                 size_bytes = sum(entry.size_bytes for entry in result.files)
@@ -153,7 +163,7 @@ class WriteResults(beam.PTransform[Any, Any]):
         )
 
 
-def _read_plan(prefix: str) -> list[bytes]:
+def _read_plan(prefix: str) -> list[str]:
     return JobFiles(prefix).read_plan()
 
 
@@ -161,6 +171,8 @@ def shard_pipeline(
     job: str,
     files: JobFiles,
     *,
+    item_type: type[Any],
+    work: ShardFn,
     grouping: BucketReduce | None,
     spill: str = "",
     workers: int = 1,
@@ -170,19 +182,23 @@ def shard_pipeline(
     Args:
         job: Name of the job on the runner.
         files: Its files, with a written plan.
+        item_type: Class of the items.
+        work: Work on each item.
         grouping: Work on the blobs of each bucket.
         spill: Folder that all workers share, for blobs; "": the runner groups the blobs themselves.
         workers: Number of worker processes that this process starts. 1: none.
     """
     # A combiner needs the blobs themselves, and leaves little of them.
     spill = spill if grouping is not None and grouping.combine is None else ""
-    process_items = _ProcessItems(job, files, spill=spill, workers=workers)
+    process_items = _ProcessItems(
+        job, work, files, item_type=item_type, spill=spill, workers=workers
+    )
 
     def build(pipeline: beam.Pipeline) -> None:
         processed = (
             pipeline
             | f"{job}: Plan" >> beam.Create([files.prefix])
-            | "ReadPlan" >> beam.FlatMap(_read_plan).with_output_types(bytes)
+            | "ReadPlan" >> beam.FlatMap(_read_plan).with_output_types(str)
             | "SpreadItems" >> beam.Reshuffle()
             | "ProcessItems" >> beam.ParDo(process_items).with_outputs(BLOBS, main="results")
         )

@@ -312,14 +312,25 @@ def test_error_of_item_that_fails_again_is_raised() -> None:
         raise RunnerError("an item failed")
 
 
-def test_dofn_refuses_other_code_before_its_work_is_loaded(
+def test_dofn_refuses_other_code_before_its_work_is_unpickled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from apache_beam.internal import pickler
 
     from pipelines.shard_job.pipeline import _ProcessItems
 
-    packed = pickler.dumps(_ProcessItems("job", JobFiles("memory://job"), spill="", workers=1))
+    do_fn = _ProcessItems(
+        "job", _Unpacks(), JobFiles("memory://job"), item_type=_Unpacks, spill="", workers=1
+    )
+    packed = pickler.dumps(do_fn)
     monkeypatch.setattr(code, "code_digest", lambda: "another")
     with pytest.raises(RunnerError, match="differs from submitted code"):
         pickler.loads(packed)
+
+
+class _Unpacks:
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        raise AssertionError("the work was unpacked")
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"some": "state"}
