@@ -1,9 +1,8 @@
-"""Description of a stage. Each stage's module ends with one:
+"""Description of a stage. `pipelines/stages.py` and `model/stages.py` list them:
 
-    STAGE = Stage(name="build-tokens", module=__name__, version=1, run=build_tokens, ...)
+    Stage(name="build-tokens", version=1, run="pipelines.tokens.job:build_tokens", ...)
 
-The stage `build-tokens` is in `pipelines/tokens/job.py` or `model/build_tokens.py`. The graph
-of a recipe (`flows/bert.py`) adds its steps.
+The graph of a recipe (`flows/bert.py`) adds the steps of a stage.
 """
 
 from __future__ import annotations
