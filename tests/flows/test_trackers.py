@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from support.fake_stages import FakeStages
+from support.log_records import own_records
 from support.store_builder import prepared
 from support.waiting import wait_until
 
@@ -169,7 +170,7 @@ def test_curve_is_sent_once_when_tracker_answers_again_and_training_resumes(
     training.finish()
     training.end_run()
     assert (fake.steps, fake.ends) == ([10, 20, 20], [True])
-    assert len(caplog.records) == 1
+    assert len(own_records(caplog)) == 1
     fake = FakeTracker(failures=10_000)
     training = Training(tmp_path, TrackerListener([fake.open]))
     training.listener.on_event(RunFinished(training.run, "interrupted"))
@@ -198,12 +199,12 @@ def test_step_does_not_wait_for_tracker_and_end_of_run_does(
     write(tmp_path, LINES)
     training = Training(tmp_path, TrackerListener([blocked.open]))
     training.finish()
-    assert (blocked.ends, caplog.records) == ([], [])
+    assert (blocked.ends, own_records(caplog)) == ([], [])
     monkeypatch.setattr(trackers, "_FINISH_SECONDS", 600.0)
     blocked.released.set()
     training.end_run()
     assert (blocked.steps, blocked.ends) == ([10, 20, 20], [True])
-    assert caplog.records == []
+    assert own_records(caplog) == []
 
 
 def test_retried_step_is_sent_after_its_failed_try(tmp_path: Path) -> None:
@@ -241,7 +242,7 @@ def test_end_of_run_waits_once_for_all_trackers_that_do_not_answer(
     training.end_run()
     assert len(waits) == 3
     assert len(set(waits)) == 1  # one deadline for all
-    assert len(caplog.records) == 3
+    assert len(own_records(caplog)) == 3
     for tracker in blocked:
         tracker.released.set()
 

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from support.cli_runner import Cli
 from support.lineage_builder import put
+from support.log_records import own_records
 from tokenizers import Tokenizer, decoders
 from tokenizers.models import WordLevel
 
@@ -314,7 +315,7 @@ def test_scan_and_run_pass_over_the_same_links(
     assert files == {"text": sorted({*expected, *(f for f in files["text"] if "/0.txt" in f)})}
     read = [name for _, name in expand_paths([str(folder)], suffixes=[".txt"])]
     assert sorted(name.rpartition("/")[2] for name in read) == expected
-    assert [record.args[1] for record in caplog.records if record.args][-1] == 6
+    assert [record.args[1] for record in own_records(caplog) if record.args][-1] == 6
 
 
 def test_unusable_folders_leave_no_recipe(

@@ -10,6 +10,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from support.log_records import own_records
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from model.formatting import format_rounded_duration
@@ -149,7 +150,7 @@ def test_resuming_without_records_is_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     CurveWriter(tmp_path, resume_step=100).close()
-    (warning,) = [r for r in caplog.records if r.levelno == logging.WARNING]
+    (warning,) = [r for r in own_records(caplog) if r.levelno == logging.WARNING]
     assert "step 100" in warning.getMessage()
 
 

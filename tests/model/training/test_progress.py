@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from support.log_records import own_records
 from support.waiting import wait_until
 
 from model.training import progress
@@ -96,7 +97,7 @@ def test_progress_is_logged_without_a_terminal(
         )
         training.details = ["loss 6.19"]
         training.update(Amounts(steps=60))
-    [*_, line] = caplog.messages
+    line = own_records(caplog)[-1].getMessage()
     assert line.startswith("phase: step 60 of 1,000, loss 6.19, ")
     assert line.endswith(" left")
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import FrameType
 
 import pytest
+from support.log_records import own_records
 
 from flows.quickstart.folder_scan import scan_folder
 from flows.recipes.safe_yaml import read_yaml
@@ -61,7 +62,7 @@ def test_special_file_in_folder_is_skipped_with_warning(
 ) -> None:
     found = expand_paths([f"{special.parent}{pattern}"], suffixes=[".txt"])
     assert [name for _, name in found] == ["a.txt", "b.txt"]
-    assert [record.args[1] for record in caplog.records if record.args] == [1]
+    assert [record.args[1] for record in own_records(caplog) if record.args] == [1]
 
 
 @pytest.mark.parametrize(

@@ -80,13 +80,15 @@ class _Store:
     def output(self, attempt: int | str) -> str:
         return f"{self.root}/artifacts/build-things/{attempt}/data"
 
-    def run(self, attempt: int | str, *pieces: _Piece) -> tuple[list[WorkResult], list[str]]:
+    def run(
+        self, attempt: int | str, *pieces: _Piece, min_seconds: float = 0.0
+    ) -> tuple[list[WorkResult], list[str]]:
         """The reports, and the texts of the pieces that were worked on."""
         output = self.output(attempt)
         fs, path = fsspec.core.url_to_fs(output)
         fs.makedirs(path, exist_ok=True)
         inner = _Work(output)
-        work = CachingShardFn(inner, ItemCache(self.pieces, output))
+        work = CachingShardFn(inner, ItemCache(self.pieces, output), min_seconds)
         work.setup()
         reports = [work.process(piece) for piece in pieces]
         for report, piece in zip(reports, pieces, strict=True):
@@ -129,6 +131,13 @@ def test_finished_item_is_restored_under_its_new_name(store: _Store) -> None:
     repeated, done = store.run(2, _Piece(0, "new"))
     assert done == []
     assert not repeated[0].reused
+
+
+def test_short_items_are_processed_again(store: _Store) -> None:
+    store.run(1, _Piece(0, "short"), min_seconds=1e9)
+    assert store.records() == []
+    assert store.run(2, _Piece(0, "short"), min_seconds=0.0)[1] == ["short"]
+    assert store.run(3, _Piece(0, "short"), min_seconds=1e9)[1] == []
 
 
 def test_item_that_equals_one_of_the_same_job_is_not_reused(store: _Store) -> None:

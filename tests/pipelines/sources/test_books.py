@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from support.archive_builder import epub_bytes, tar_bytes, tar_entry, write_books, xhtml
+from support.log_records import own_records
 
 from pipelines.counters import Counters, check_balance
 from pipelines.io.splits import RawText, Split
@@ -114,7 +115,7 @@ def test_compressed_tar_is_decompressed_once_to_plan_and_once_to_read(
     ]
     assert len(opened) == 2
     assert sorted(path.name for path in (tmp_path / "cache").iterdir()) == ["members"]
-    assert [record.args for record in caplog.records] == [(str(path),)]
+    assert [record.args for record in own_records(caplog)] == [(str(path),)]
 
 
 ODD = {
