@@ -3,9 +3,8 @@
     python tests/project/mutants.py --count 60 --seed 1 model pipelines flows
 
 Each mutant is tried in a copy of the repository: the tests of its module, then of its folder, then
-of its package, until one fails that passes without the change. The program prints each mutant, and at the end how
-many were killed.
-It takes some minutes per survivor, so no test runs it.
+of its package, until one fails that passes without the change. The program prints each mutant, and
+at the end how many were killed. It takes some minutes per survivor, so no test runs it.
 """
 
 from __future__ import annotations
