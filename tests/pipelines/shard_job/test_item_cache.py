@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import fsspec
 import pytest
 from support.corpus_builder import small_recipe, small_sample
-from support.item_runs import run_stages, told
+from support.item_runs import describe_outputs, run_stages
 
 from pipelines.counters import Counters
 from pipelines.instances.plan import ShardRanking, choose_pool
@@ -293,7 +293,7 @@ def test_learned_vocabulary_reuses_word_counts(tmp_path: Path) -> None:
     first, again = (
         run_stages(recipe, store, attempt, until="build-vocabulary") for attempt in ("1", "2")
     )
-    assert told(again) == told(first)
+    assert describe_outputs(again) == describe_outputs(first)
     assert (_share(first), _share(again)) == (0.0, 1.0)
 
 
