@@ -171,11 +171,11 @@ def documents_in(rows: Iterator[dict[str, Any]]) -> tuple[set[tuple[int, int]], 
     st.floats(0, 1),
 )
 def test_a_document_is_chosen_by_its_key_alone(ids: list[str], share: float, more: float) -> None:
-    found = is_held_out(ids, share=share)
-    assert found.dtype == np.bool_
-    assert found.tolist() == [key_for(0, "held-out", name) < share * 2**64 for name in ids]
+    is_chosen = is_held_out(ids, share=share)
+    assert is_chosen.dtype == np.bool_
+    assert is_chosen.tolist() == [key_for(0, "held-out", name) < share * 2**64 for name in ids]
     nested = is_held_out(ids, share=max(share, more))
-    assert (nested | ~found).all()
+    assert (nested | ~is_chosen).all()
 
 
 def test_the_share_is_that_of_the_documents_and_the_choice_is_for_good() -> None:
@@ -241,18 +241,18 @@ def test_no_instance_has_tokens_of_the_other_part(
 def test_the_same_documents_at_every_length_seed_and_pass(tmp_path: Path) -> None:
     corpus = Corpus(tmp_path, names(40, 30))
     usual = InstancesConfig(max_seq_length=64, held_out_fraction=0.1, masking=UNMASKED)
-    found = []
+    rows = []
     changes: list[dict[str, Any]] = [
         {}, {"dupe_factor": 3}, {"max_seq_length": 128}, {"seed": 7}, {"pairing": "none"},
     ]  # fmt: skip
     for number, change in enumerate(changes):
         output = tmp_path / str(number)
         entries = entries_of(corpus.work(usual.model_copy(update=change), output))
-        found.append(list(rows_of(entries, output, part="held-out")))
-        assert documents_in(iter(found[-1]))[0] == corpus.held_out(0.1)
+        rows.append(list(rows_of(entries, output, part="held-out")))
+        assert documents_in(iter(rows[-1]))[0] == corpus.held_out(0.1)
         training = documents_in(rows_of(entries, output, part="training"))[0]
         assert training == set(corpus.of_token) - corpus.held_out(0.1)
-    assert found[0] == found[1]  # also the instances do not depend on the passes
+    assert rows[0] == rows[1]  # also the instances do not depend on the passes
 
 
 def test_files_and_counts_of_the_stage(tmp_path: Path) -> None:
