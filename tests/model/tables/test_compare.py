@@ -9,8 +9,15 @@ import pytest
 import model.tables.compare
 from benchmarks.bench_verdicts import POPULATIONS, RTE, SST_2, Population, verdict_rates
 from model.tables.compare import LEVEL, Pair, Sample, Side, compare, draw_means, holm_adjust
-from model.tasks.metrics import METRICS
-from model.tasks.row_terms import Float64s, RowTerms, answer_terms, mean_terms, weighted_values
+from model.tasks.row_terms import (
+    METRICS,
+    Float64s,
+    RowTerms,
+    answer_terms,
+    mean_terms,
+    metric_value,
+    weighted_values,
+)
 
 Numbers = npt.NDArray[np.int64] | npt.NDArray[np.float64]
 
@@ -80,12 +87,12 @@ def test_metric_of_weighted_rows_is_that_of_repeated_rows(metric: str) -> None:
     gold, predicted = answers(metric, rng, rows=60)
     weights = rng.multinomial(60, [1 / 60] * 60, size=20).astype(np.float64)
     weights[0] = 1.0
-    found = weighted_values(answer_terms(metric, gold, predicted), weights)
+    values = weighted_values(answer_terms(metric, gold, predicted), weights)
     expected = [
-        METRICS[metric](np.repeat(gold, counts), np.repeat(predicted, counts))
+        metric_value(answer_terms(metric, np.repeat(gold, counts), np.repeat(predicted, counts)))
         for counts in weights.astype(int)
     ]
-    assert found == pytest.approx(expected)
+    assert values == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("metric", METRICS)
