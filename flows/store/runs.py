@@ -241,20 +241,6 @@ def mark_crashed_runs(store: ArtifactStore, *, recipe: str) -> list[str]:
     return [run.run_id for run in runs if _mark(store, run.run_id)]
 
 
-def runs_without_report(store: ArtifactStore, *, recipe: str) -> list[RunRecord]:
-    """Return ended runs of a recipe whose process on this machine was gone before the report."""
-    paths = set(store.backend.names("runs"))
-    ids = [run_id for run_id in run_ids(store) if report_path(run_id) not in paths]
-    return [
-        record
-        for record in read_runs(store, ids[-_MAX_NEWEST:]).values()
-        if isinstance(record, RunRecord)
-        and record.state in ("completed", "failed")
-        and record.recipe_name == recipe
-        and record.is_gone
-    ]
-
-
 def mark_flow_run_ended(
     store: ArtifactStore, flow_run_id: str, *, state: RunState, reason: str
 ) -> list[str]:

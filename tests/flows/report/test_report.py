@@ -323,8 +323,8 @@ def test_phases_are_placed_end_to_end(run: Run) -> None:
     labels = ("pretrain.first", "pretrain.second")
     built = [Built(label, Written(store, record).manifest(label)) for label in labels]
     first, second = read_phases(store, built)
-    assert (first.start["step"], first.end["step"]) == (0, 60)
-    assert (second.start["step"], second.end["step"]) == (60, 80)
+    assert (first.start, first.end) == (0, 60)
+    assert (second.start, second.end) == (60, 80)
     assert [x for x, _ in second.points("mlm_loss")] == [70, 80]
     assert first.points("held_out_mlm_accuracy") == []  # nan
     assert first.points("tokens_per_second", factor=1e-3)[-1] == (60, 9)

@@ -174,15 +174,8 @@ def test_command_writes_the_same_files(tmp_path: Path, cli: Cli) -> None:
     assert f"{sample.page_count} pages" in result.out
 
 
-def test_size_of_dump_can_be_set_in_mb(tmp_path: Path) -> None:
-    sample = write_sample(str(tmp_path), size_mb=0.5, tales=0, pages_per_stream=25)
-    size = len(bz2.decompress((tmp_path / f"{DUMP}.xml.bz2").read_bytes()))
-    assert 500_000 <= size < 550_000
-    assert sample.xml_bytes == size
-
-
 @pytest.mark.parametrize("arguments", [
-    {"articles": 0}, {"tales": -1}, {"size_mb": -1}, {"pages_per_stream": 0},
+    {"articles": 0}, {"tales": -1}, {"pages_per_stream": 0},
 ])  # fmt: skip
 def test_arguments_out_of_range_are_refused(arguments: Mapping[str, Any], tmp_path: Path) -> None:
     (name,) = arguments
