@@ -121,10 +121,10 @@ def _mark_up(sentence: str, nouns: Sequence[str], draw: random.Random) -> str:
     """Return a sentence with markup that its reader does not see, in about half of the cases."""
     words = sentence.rstrip(".").split()
     chance = draw.random()
-    for place, word in enumerate(words):
+    for index, word in enumerate(words):
         if word.lower() in nouns and chance < 0.3:
             target = capitalize(word)
-            words[place] = draw.choice((f"[[{target}|{word}]]", f"[[{word}]]", f"''{word}''"))
+            words[index] = draw.choice((f"[[{target}|{word}]]", f"[[{word}]]", f"''{word}''"))
             break
     if chance > 0.95:
         words.insert(1, "<!-- unread -->")

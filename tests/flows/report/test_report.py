@@ -145,8 +145,8 @@ def test_overview_chart_stays_within_its_axis() -> None:
     rows = result_rows(evaluations(*entries), tasks=TASKS)
     results = [TaskResult(r.task, pretrained=r.model_copy(update={"majority": 0.0})) for r in rows]
     figure = overview_figure(results)
-    places = re.findall(r'<g class="series-1"><circle cx="([\d.]+)"', figure.panels[0].svg)
-    first, second = map(float, places)
+    positions = re.findall(r'<g class="series-1"><circle cx="([\d.]+)"', figure.panels[0].svg)
+    first, second = map(float, positions)
     assert first < second <= 288
     assert [key.label for key in figure.legend] == ["pretrained", "majority class"]
 
