@@ -91,7 +91,7 @@ run: setup
 	$(BIN)/bertloom sample runs/sample
 	$(BIN)/bertloom run sample --store runs/store --engine prefect
 
-# A process a core; the tests of a module stay together, as they share what is slow to make.
+# Three processes on two cores; the tests of a module stay together, as they share what is slow to make.
 test: setup-dev
 	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -m "not slow and not engines and not failures"
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -44,6 +45,12 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("any-machine")
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Run three processes on two cores: tests wait a third of their time for other processes."""
+    cores = psutil.cpu_count(logical=False) or 1
+    return cores + cores // 2
 
 
 # The longest modules come first: started last, one would run while the other process has no work.
