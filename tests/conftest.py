@@ -55,9 +55,10 @@ def pytest_xdist_auto_num_workers() -> int:
 
 # The longest modules come first: started last, one would run while the other process has no work.
 _LONGEST = (
-    "test_sample",
+    "test_tutorial",
     "test_real_corpus",
     "test_prefect_deployments",
+    "test_sample",
     "test_training",
     "test_whole_flow",
     "test_complexity",
