@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 from support.fake_stages import FakeStages, Recorder
-from support.lineage_builder import put, put_recipe
+from support.lineage_builder import put, put_recipe, raw_file
 from support.store_builder import write_run
 
 from flows.cli import tables
@@ -28,8 +28,7 @@ from flows.cli.final_summary import MAX_MESSAGES, summary_parts
 from flows.cli.progress import StepPrinter
 from flows.cli.run import runs
 from flows.cli.tables import print_parts
-from flows.run.events import RunFinished, RunMessage, RunStarted, StepFailed, StepFinished
-from flows.run.plan import PlannedStep
+from flows.run.events import RunFinished, RunMessage, StepFailed, StepFinished
 from flows.run.step_execution import StepResult
 from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
@@ -128,28 +127,8 @@ def test_each_step_is_one_line_with_number_and_time_left(
         output = read()
     lines = _CONTROL.sub("", output).splitlines()
     assert lines[0].startswith(f"1 of {total}  {label}  built 1 min 40 s")
-    has_time_left = [bool(re.search(r"  \d+ (s|min) left", line)) for line in lines[:total]]
-    assert has_time_left == [True] * (total - 1) + [False]
     assert max(map(len, lines)) <= 80
     assert _COLOR.search(output)
-
-
-def test_time_left_is_the_estimate_of_the_plan(
-    finished: list[StepFinished], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    event = finished[0]
-    event.run.planned = (
-        PlannedStep("slow", "build", expected_seconds=600.0),
-        PlannedStep("cached", "cached"),
-        PlannedStep("unknown", "unknown"),
-    )
-    result = event.result._replace(seconds=7.0)
-    with terminal(monkeypatch, columns=120) as read:
-        printer = StepPrinter()
-        printer.on_event(RunStarted(event.run))
-        for remaining, text in ((("slow", "cached"), "10 min"), (("unknown",), "7 s")):
-            printer.on_event(replace(event, result=result, remaining=remaining))
-            assert f"  {text} left" in _CONTROL.sub("", read())
 
 
 # Summary of a run
@@ -220,6 +199,14 @@ def test_run_without_tables_ends_with_lineage_and_last_score(store: ArtifactStor
     assert stages[-2:] == ["build-documents", "raw"]
     assert made["evaluate.cola"].artifact_id in rows[0]
     assert "wiki.xml.bz2 (2.0 kB, verified sha1)" in rows[-1]
+
+
+def test_all_raw_files_of_a_run_are_summed_up(store: ArtifactStore) -> None:
+    files = [raw_file(f"part-{number}.bz2") for number in range(40)]  # 2 kB each
+    made = {"build-documents": put(store, "build-documents", raw=files)}
+    [row] = block(summarize(results_of(made), store), "lineage of build-documents")[-1:]
+    assert row.split()[:2] == ["raw", "files"]
+    assert "80.0 kB" in row
 
 
 def test_run_of_sample_ends_with_commands_for_its_steps(

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.corpus_builder import small_recipe
-from support.item_runs import run_stages, told
+from support.item_runs import describe_outputs, run_stages
 
 from flows.sample import write_sample
 from pipelines.documents import bucket_tables, duplicates
@@ -259,4 +259,4 @@ def test_restored_pieces_may_be_dealt_to_other_buckets(
     second = run_stages(recipe, str(tmp_path / "store"), "second", until="build-documents")
     assert second["build-documents"].reuse.items_reused == second["build-documents"].reuse.items
     assert second["build-documents"].counters["duplicates-same-text"] > 0
-    assert told(second) == told(first)
+    assert describe_outputs(second) == describe_outputs(first)

@@ -138,19 +138,19 @@ def test_marks_that_are_kept_stand_in_canonical_order() -> None:
 
 def test_special_tokens_in_the_text_are_text() -> None:
     tokenizer = WordPieceTokenizer(VOCAB, lowercase=True)
-    found = tokenizer.encode("[MASK] [sep] [PAD]")
-    assert tokenizer.convert_ids_to_tokens(found)[:6] == ["[", "mask", "]", "[", "sep", "]"]
+    ids = tokenizer.encode("[MASK] [sep] [PAD]")
+    assert tokenizer.convert_ids_to_tokens(ids)[:6] == ["[", "mask", "]", "[", "sep", "]"]
     special = {tokenizer.mask_id, tokenizer.sep_id, tokenizer.pad_id, tokenizer.cls_id}
-    assert not special & set(found)
+    assert not special & set(ids)
 
 
 def test_known_ids() -> None:
     tokenizer = WordPieceTokenizer(VOCAB, lowercase=False)
-    found = tokenizer.encode("Don't unabc\tthe")
-    assert tokenizer.convert_ids_to_tokens(found) == ["Don", "'", "t", "un", "##a", "##bc", "the"]
+    ids = tokenizer.encode("Don't unabc\tthe")
+    assert tokenizer.convert_ids_to_tokens(ids) == ["Don", "'", "t", "un", "##a", "##bc", "the"]
     assert (tokenizer.pad_id, tokenizer.unk_id) == (0, 100)
     assert (tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id) == (101, 102, 103)
-    assert [bool(tokenizer.is_continuation[i]) for i in found] == [False] * 4 + [True] * 2 + [False]
+    assert [bool(tokenizer.is_continuation[i]) for i in ids] == [False] * 4 + [True] * 2 + [False]
 
 
 def test_sentences_without_words_have_length_zero() -> None:
@@ -213,8 +213,8 @@ def test_golden_ids_of_the_papers_tokenizer(real_data: Path, case: str) -> None:
     tokenizer = WordPieceTokenizer.from_vocab_file(
         str(real_data / "vocab" / f"bert-base-{case}" / "vocab.txt"), lowercase=case == "uncased"
     )
-    found = rows(tokenizer, [line["text"] for line in golden])
-    wrong = [line["text"] for line, ids in zip(golden, found, strict=True) if line["ids"] != ids]
+    encoded = rows(tokenizer, [line["text"] for line in golden])
+    wrong = [line["text"] for line, ids in zip(golden, encoded, strict=True) if line["ids"] != ids]
     assert wrong == []
 
 
