@@ -3,6 +3,7 @@
 # pythons: the same bytes on each supported Python.   docs: the site of docs/, into build/site.
 # docs-outputs: what the tutorial's commands print, into its pages; on an idle machine.
 # engines: the same bytes on a real Flink and a real Spark.   failures: both, and stores, harmed.
+# wheel: the package, into dist.
 # gpu-kit: what a GPU machine without network needs, into build/gpu-kit.
 # setup: what a run needs.   setup-dev: the rest of the lock.   lock: make requirements.lock anew.
 
@@ -23,7 +24,7 @@ SIZE := $(if $(filter cuda,$(TORCH)),3.0,0.4)
 READY := $(VENV)/.ready-$(TORCH)
 READY_DEV := $(VENV)/.ready-dev-$(TORCH)
 
-.PHONY: run test slow pythons engines setup-engines failures check bench docs docs-outputs gpu-kit setup setup-dev lock clean
+.PHONY: run test slow pythons engines setup-engines failures check bench docs docs-outputs wheel gpu-kit setup setup-dev lock clean
 
 setup: $(READY)
 setup-dev: $(READY_DEV)
@@ -152,6 +153,11 @@ docs: setup-dev
 docs-outputs: setup-dev
 	PYTHONPATH=tests $(BIN)/python -m support.tutorial
 
+# setuptools would add what an earlier build left in build/lib.
+wheel: setup-dev
+	rm -rf build/lib build/bdist.*
+	$(PIP) wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+
 # Wheels and the data of a small training; BERTLOOM_DATA names the raw data. See docs/how-to/gpu.md.
 gpu-kit: setup
 	$(BIN)/python -m deploy.gpu.kit
@@ -173,4 +179,4 @@ lock:
 	rm -rf $(VENV).lock
 
 clean:
-	rm -rf $(VENV) $(VENV).* runs build *.egg-info
+	rm -rf $(VENV) $(VENV).* runs build dist *.egg-info
