@@ -16,7 +16,9 @@ import pyarrow.dataset as ds
 
 from flows.bert import plan_recipe
 from flows.cards.cards import card_of, recorded_cards_config
+from flows.export.export import Format
 from flows.export.export import export as export_artifact
+from flows.export.push import push as push_artifact
 from flows.formatting import format_bytes, format_count
 from flows.lineage import queries, resolve
 from flows.lineage.row_trace import Trace, trace_row
@@ -156,7 +158,7 @@ class Artifact:
         """
         return self._local(self._files.url(name))
 
-    def export(self, folder: str | Path) -> str:
+    def export(self, folder: str | Path, *, format: Format = "hf") -> str:
         """Write the artifact for `datasets.load_dataset(folder)`, transformers and others.
 
         >>> open_store("store").artifact("tiny/build-tokens").export("exported")
@@ -164,16 +166,38 @@ class Artifact:
 
         Args:
             folder: New or empty folder: a path or an fsspec URL.
+            format: `hf`, `parquet` or `arrow-stream`, see `flows.export.export`.
 
         Returns:
             Number of rows by split, or the written model.
 
         Raises:
-            UsageError: The folder is not empty.
+            UsageError: The folder is not empty, or the artifact has no such format.
             ConfigError: The artifact has no rows and no model.
         """
         cards = recorded_cards_config(self.manifest, store=self._store)
-        return export_artifact(self.manifest, str(folder), store=self._store, cards=cards)
+        target = str(folder)
+        return export_artifact(self.manifest, target, store=self._store, format=format, cards=cards)
+
+    def push(self, repository: str, *, format: Format = "hf") -> str:
+        """Export the artifact to a repository of the Hugging Face Hub, in one commit.
+
+        Args:
+            repository: `ORG/NAME`. A missing one is created as a private one. The environment
+                variable HF_TOKEN must have a token that may write to it.
+            format: As for `export`.
+
+        Returns:
+            URL of the commit and what it has, such as `hf://ORG/NAME@COMMIT: 4 train`.
+
+        Raises:
+            ConfigError: HF_TOKEN is not set, or the artifact has no rows and no model.
+            InputError: The token has no access, or the Hub does not answer.
+        """
+        cards = recorded_cards_config(self.manifest, store=self._store)
+        return push_artifact(
+            self.manifest, repository, store=self._store, format=format, cards=cards
+        )
 
     def card(self) -> str:
         """Return the card in Markdown: sources and licenses, dropped records, figures, loading.

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from flows.cards.ancestors import Ancestors, find_ancestors
+from flows.cards.ancestors import find_ancestors
 from flows.cards.dataset_cards import dataset_body, dataset_metadata
 from flows.cards.model_cards import model_body, model_metadata
+from flows.cards.splits import Suffix
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import read_run
 from schemas.errors import ArtifactNotFoundError, ConfigError
@@ -19,33 +20,37 @@ MODEL_STAGES = ("pretrain", "finetune", "evaluate")
 _STAGES = (*DATASET_STAGES, *MODEL_STAGES)
 
 
-def card_of(manifest: Manifest, *, store: ArtifactStore, cards: CardsConfig) -> str:
+def card_of(
+    manifest: Manifest, *, store: ArtifactStore, cards: CardsConfig, suffix: Suffix = "parquet"
+) -> str:
     """Return the card of an artifact: metadata for the Hub in YAML, and the text.
 
     Args:
         manifest: Manifest of the artifact.
         store: Store of the artifact and its ancestors.
         cards: Licenses and attribution from the recipe.
+        suffix: Format of the exported rows that the card describes.
 
     Raises:
         ConfigError: The artifact has no card.
     """
     check_has_card(manifest)
     ancestors = find_ancestors(store, manifest)
-    describe = model_metadata if manifest.stage in MODEL_STAGES else dataset_metadata
-    metadata = describe(manifest, ancestors=ancestors, cards=cards)
-    return f"---\n{metadata}\n---\n\n{_body(manifest, ancestors, cards)}"
+    if manifest.stage in MODEL_STAGES:
+        metadata = model_metadata(manifest, ancestors=ancestors, cards=cards)
+        return f"---\n{metadata}\n---\n\n{model_body(manifest, ancestors=ancestors, cards=cards)}"
+    metadata = dataset_metadata(manifest, ancestors=ancestors, cards=cards, suffix=suffix)
+    body = dataset_body(manifest, ancestors=ancestors, cards=cards, suffix=suffix)
+    return f"---\n{metadata}\n---\n\n{body}"
 
 
 def card_body(manifest: Manifest, *, store: ArtifactStore, cards: CardsConfig) -> str:
     """Return the text of a card without its metadata (arguments: `card_of`)."""
     check_has_card(manifest)
-    return _body(manifest, find_ancestors(store, manifest), cards)
-
-
-def _body(manifest: Manifest, ancestors: Ancestors, cards: CardsConfig) -> str:
-    write = model_body if manifest.stage in MODEL_STAGES else dataset_body
-    return write(manifest, ancestors=ancestors, cards=cards)
+    ancestors = find_ancestors(store, manifest)
+    if manifest.stage in MODEL_STAGES:
+        return model_body(manifest, ancestors=ancestors, cards=cards)
+    return dataset_body(manifest, ancestors=ancestors, cards=cards, suffix="parquet")
 
 
 def has_card(manifest: Manifest) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from flows.cards.ancestors import Ancestors
 from flows.cards.licenses import UNKNOWN, SourceFacts, source_facts
 from flows.cards.markdown import render
-from flows.cards.splits import DEFAULT, splits_of
+from flows.cards.splits import DEFAULT, Suffix, splits_of
 from flows.nested_values import flatten
 from flows.record_counts import record_counts
 from schemas.manifest import Manifest
@@ -26,7 +26,9 @@ _TASKS = {
 }
 
 
-def dataset_metadata(manifest: Manifest, *, ancestors: Ancestors, cards: CardsConfig) -> str:
+def dataset_metadata(
+    manifest: Manifest, *, ancestors: Ancestors, cards: CardsConfig, suffix: Suffix
+) -> str:
     """Return what the Hub reads of an artifact with rows, as YAML (arguments: `card_of`)."""
     from huggingface_hub import DatasetCardData  # lazy: Prefect's pages need the text only
 
@@ -34,7 +36,7 @@ def dataset_metadata(manifest: Manifest, *, ancestors: Ancestors, cards: CardsCo
     rows = sum(split.rows for split in splits if split.config == DEFAULT)
     configs: dict[str, list[dict[str, str]]] = {}
     for split in splits:
-        files = {"split": split.name, "path": split.pattern}
+        files = {"split": split.name, "path": split.pattern(suffix)}
         configs.setdefault(split.config, []).append(files)
     data = DatasetCardData(
         pretty_name=_title(manifest),
@@ -48,7 +50,9 @@ def dataset_metadata(manifest: Manifest, *, ancestors: Ancestors, cards: CardsCo
     return str(data.to_yaml())
 
 
-def dataset_body(manifest: Manifest, *, ancestors: Ancestors, cards: CardsConfig) -> str:
+def dataset_body(
+    manifest: Manifest, *, ancestors: Ancestors, cards: CardsConfig, suffix: Suffix
+) -> str:
     """Return the text of the card of an artifact with rows (arguments: `card_of`)."""
     splits = splits_of(manifest)
     return render(
@@ -56,7 +60,7 @@ def dataset_body(manifest: Manifest, *, ancestors: Ancestors, cards: CardsConfig
         title=_title(manifest),
         manifest=manifest,
         splits=splits,
-        pattern=splits[0].pattern if splits else "",
+        pattern=splits[0].pattern(suffix) if splits else "",
         sources=corpus_sources(ancestors, cards),
         record_counts=[
             (step.stage, *counts.row)

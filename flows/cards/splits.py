@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from schemas.manifest import FileEntry, Manifest
 
 DEFAULT = "default"
 """Configuration that `load_dataset` opens if none is named."""
+
+
+Suffix = Literal["parquet", "arrow"]
+"""Format of exported rows."""
 
 
 class CardSplit(NamedTuple):
@@ -29,10 +33,9 @@ class CardSplit(NamedTuple):
         """Start of the paths of exported files."""
         return f"{'data' if self.config == DEFAULT else self.config}/{self.name}"
 
-    @property
-    def pattern(self) -> str:
-        """Glob pattern of exported files."""
-        return f"{self.prefix}-*.parquet"
+    def pattern(self, suffix: Suffix) -> str:
+        """Return the glob pattern of exported files."""
+        return f"{self.prefix}-*.{suffix}"
 
 
 def splits_of(manifest: Manifest) -> list[CardSplit]:

@@ -6,6 +6,7 @@ import json
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -13,9 +14,11 @@ from rich.table import Table
 
 from flows.cards.cards import card_of, recorded_cards_config
 from flows.cli import options
-from flows.cli.console import echo, echo_raw
+from flows.cli.console import echo, echo_raw, write_file
 from flows.cli.tables import console_for, print_result, table
+from flows.export.export import Format
 from flows.export.export import export as export_artifact
+from flows.export.push import push as push_artifact
 from flows.formatting import format_bytes, format_duration, format_metric, format_time, is_metric
 from flows.lineage import preview
 from flows.lineage.resolve import open_artifact, open_store
@@ -27,6 +30,7 @@ from flows.run.stages import get_stage, summarize
 from flows.store.artifact import StoredArtifact
 from flows.store.artifacts import ListedArtifact
 from flows.store.leases import live_holders
+from schemas.errors import UsageError
 from schemas.manifest import Manifest
 from schemas.publish_configs import CardsConfig
 from schemas.trial_names import entry_label
@@ -227,26 +231,57 @@ def _row(name: str, group: Sequence[ListedArtifact]) -> tuple[str, ...]:
 
 def export(
     artifact: options.Artifact,
-    folder: Annotated[str, typer.Argument(help="New or empty folder, local or a URL.")],
+    folder: Annotated[
+        str | None, typer.Argument(help="New or empty folder, local or a URL.")
+    ] = None,
+    push: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ORG/NAME",
+            help="Commit it to this repository of the Hugging Face Hub instead of a folder. A new "
+            "repository is private. Requires HF_TOKEN.",
+        ),
+    ] = None,
+    format: Annotated[
+        Format,
+        typer.Option(
+            help="hf (Parquet, or a model in the layout of Hugging Face), parquet, or arrow-stream "
+            "(for datasets.Dataset.from_file)."
+        ),
+    ] = "hf",
     recipe: options.CardsRecipe = None,
     store: options.Store = None,
 ) -> None:
-    """Write an artifact for datasets, transformers and pandas: Parquet, or a Hugging Face model."""
+    """Write an artifact in a format that datasets, transformers and pandas open."""
+    if (folder is None) == (push is None):
+        raise UsageError("expected one of FOLDER and --push ORG/NAME")
     opened = open_artifact(artifact, store)
-    cards = read_cards_config(opened, recipe)
-    summary = export_artifact(opened.manifest, folder, store=opened.store, cards=cards)
-    echo(f"{folder}: {summary}")
+    write = export_artifact if push is None else push_artifact
+    summary = write(
+        opened.manifest,
+        str(folder if push is None else push),
+        store=opened.store,
+        format=format,
+        cards=read_cards_config(opened, recipe),
+    )
+    echo(summary if folder is None else f"{folder}: {summary}")
 
 
 def card(
     artifact: options.Artifact,
     recipe: options.CardsRecipe = None,
     store: options.Store = None,
+    out: Annotated[Path | None, typer.Option(help="Write it to this file instead.")] = None,
 ) -> None:
     """Print the card of an artifact: sources, licenses, scores, how to load it."""
     opened = open_artifact(artifact, store)
     cards = read_cards_config(opened, recipe)
-    echo_raw(card_of(opened.manifest, store=opened.store, cards=cards).rstrip("\n"))
+    text = card_of(opened.manifest, store=opened.store, cards=cards).rstrip("\n")
+    if out is None:
+        echo_raw(text)
+    else:
+        write_file(out, f"{text}\n")
+        echo(options.relative(str(out)))
 
 
 def read_cards_config(artifact: StoredArtifact, recipe: str | None) -> CardsConfig:

@@ -6,6 +6,7 @@ in `unknown`.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import hashlib
 import json
@@ -22,7 +23,7 @@ import pytest
 from benchmarks.local_server import LocalServer
 
 TOKEN = "hf_stand" + "InFor0nlyTheTests"
-"""The only token that reads private repositories."""
+"""The only token that reads private repositories and writes."""
 
 
 @dataclass
@@ -40,6 +41,11 @@ class Repository:
         self.commits[sha] = dict(files)
         self.branches["main"] = sha
         return sha
+
+    @property
+    def files(self) -> dict[str, bytes]:
+        """Files of the newest commit."""
+        return self.commits[self.branches["main"]]
 
 
 class FakeHub(LocalServer):
@@ -67,7 +73,9 @@ def fake_hub() -> Iterator[FakeHub]:
         yield hub
 
 
-_API = re.compile(r"/api/(model|dataset)s/([^/]+/[^/]+?)(?:/(revision|tree)/(.+))?")
+_API = re.compile(
+    r"/api/(model|dataset)s/([^/]+/[^/]+?)(?:/(revision|tree|preupload|commit)/(.+))?"
+)
 _FILE = re.compile(r"/((?:datasets/)?[^/]+/[^/]+)/resolve/([^/]+)/(.+)")
 
 
@@ -86,6 +94,21 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(path)
 
     do_HEAD = do_GET  # noqa: N815 - the server asks for it
+
+    def do_POST(self) -> None:
+        path = self.path.partition("?")[0]
+        self.hub.requests.append(path)
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        if path == "/api/validate-yaml":
+            self._send({"errors": [], "warnings": []})
+        elif not self._has_token():
+            self._send({"error": "Unauthorized"}, status=403)
+        elif path == "/api/repos/create":
+            self._create(json.loads(body))
+        elif match := _API.fullmatch(path):
+            self._write(match, body)
+        else:
+            self._refuse(path)
 
     def _has_token(self) -> bool:
         return self.headers.get("Authorization") == f"Bearer {TOKEN}"
@@ -154,6 +177,35 @@ class _Handler(BaseHTTPRequestHandler):
             data, status = data[int(first) : int(last or len(data)) + 1], 206
         self._send_bytes(data, status=status)
 
+    def _create(self, request: dict[str, Any]) -> None:
+        name = f"{request['organization']}/{request['name']}"
+        path = f"datasets/{name}" if request.get("type") == "dataset" else name
+        if path in self.hub.repositories:
+            self._send({"url": f"{self.hub.url}/{path}"}, status=409)
+            return
+        is_private = request.get("private") or request.get("visibility") == "private"
+        self.hub.add(path, {".gitattributes": b""}, is_private=bool(is_private))
+        self._send({"url": f"{self.hub.url}/{path}"})
+
+    def _write(self, match: re.Match[str], body: bytes) -> None:
+        kind, name, what, _ = match.groups()
+        path = name if kind == "model" else f"datasets/{name}"
+        repository = self._repository(path)
+        if repository is None:
+            return
+        if what == "preupload":
+            files = [
+                {"path": file["path"], "uploadMode": "regular", "shouldIgnore": False}
+                for file in json.loads(body)["files"]
+            ]
+            self._send({"files": files})
+        elif what == "commit":
+            sha = repository.commit(_changed(repository.files, body))
+            url = f"{self.hub.url}/{path}/commit/{sha}"
+            self._send({"commitUrl": url, "commitOid": sha})
+        else:
+            self._refuse(self.path)
+
     def _refuse(self, path: str) -> None:
         self.hub.unknown.append(f"{self.command} {path}")
         self._send({"error": "unknown request"}, status=400)
@@ -169,3 +221,16 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(data)
+
+
+def _changed(files: Mapping[str, bytes], body: bytes) -> dict[str, bytes]:
+    """Return files with the changes of a commit, which are JSON lines."""
+    changed = dict(files)
+    for line in body.splitlines():
+        entry = json.loads(line)
+        value = entry["value"]
+        if entry["key"] == "file":
+            changed[value["path"]] = base64.b64decode(value["content"])
+        elif entry["key"] == "deletedFile":
+            del changed[value["path"]]
+    return changed

@@ -20,7 +20,7 @@ from support.tiny_recipe import write_tiny
 import bertloom
 from flows.cards.cards import card_of, recorded_cards_config
 from flows.cards.licenses import UNKNOWN, source_facts
-from flows.export.export import export
+from flows.export.export import Format, export
 from flows.recipes.loader import load_recipe
 from flows.store.artifacts import ArtifactStore
 from schemas.errors import ConfigError
@@ -80,9 +80,12 @@ def test_dataset_card_states_sources_and_record_counts(stores: list[ArtifactStor
     assert "load_dataset" not in card_of(empty, store=stores[0], cards=CardsConfig())
 
 
-def test_datasets_opens_export_by_its_card(stores: list[ArtifactStore], tmp_path: Path) -> None:
+@pytest.mark.parametrize("format", ["parquet", "arrow-stream"])
+def test_datasets_opens_export_by_its_card(
+    stores: list[ArtifactStore], tmp_path: Path, format: Format
+) -> None:
     folder = str(tmp_path / "new")
-    export(manifest_of(stores[0], "build-documents"), folder, store=stores[0])
+    export(manifest_of(stores[0], "build-documents"), folder, store=stores[0], format=format)
     assert datasets.get_dataset_config_names(folder) == ["default", "duplicates"]
     opened = datasets.load_dataset(folder, "duplicates", cache_dir=str(tmp_path / "cache"))
     assert opened["train"]["reason"] == ["same-text"]
@@ -97,8 +100,10 @@ def test_run_writes_no_card_into_its_store(stores: list[ArtifactStore]) -> None:
 def test_card_and_export_take_licenses_from_recipe_of_run(
     stores: list[ArtifactStore], cli: Cli, tmp_path: Path
 ) -> None:
-    root = stores[1].root
+    root, out = stores[1].root, tmp_path / "card.md"
     printed = cli("card", "build-instances", "--store", root)
+    assert cli("card", "build-instances", "--out", str(out), "--store", root).code == 0
+    assert out.read_text() == printed.out
     assert DatasetCard(printed.out).data.license == ["cc-by-4.0"]
     assert cli("export", "build-instances", str(tmp_path / "new"), "--store", root).code == 0
     assert DatasetCard.load(tmp_path / "new" / "README.md").data.license == ["cc-by-4.0"]

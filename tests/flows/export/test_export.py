@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import runpy
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import datasets
 import fsspec
+import fsspec.config
 import numpy as np
 import pandas
 import pyarrow
@@ -17,12 +19,16 @@ import pyarrow.ipc
 import pytest
 import torch
 import transformers
+from support.cli_runner import Cli
 from support.corpus_builder import small_recipe, small_sample
+from support.fake_hub import TOKEN, FakeHub, fake_hub
 from support.paths import ROOT
 from support.store_builder import as_given, describe
 
 from flows.export.export import export
+from flows.export.push import push
 from flows.lineage.shards import find_shard
+from flows.model_loading import checkpoint_folder
 from flows.run.artifact_inputs import input_ref
 from flows.run.step_execution import stage_input
 from flows.running import run_recipe
@@ -30,7 +36,13 @@ from flows.store.artifacts import ArtifactStore
 from model.data.collator import MicroBatchCollator
 from model.data.dataset import InstanceDataset
 from model.hf_weights import load_pretrained
-from schemas.errors import ArtifactCorruptError, ConfigError, UsageError
+from schemas.errors import (
+    ArtifactCorruptError,
+    ConfigError,
+    InputError,
+    NetworkError,
+    UsageError,
+)
 from schemas.manifest import FileEntry, Manifest
 
 DOCUMENTS, TOKENS, INSTANCES = STEPS = (
@@ -108,19 +120,24 @@ def test_stored_folder_opens_without_held_out_instances(corpus: ArtifactStore) -
 
 @pytest.fixture(scope="module")
 def exported(corpus: ArtifactStore, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder with exports named by their stages."""
+    """Folder with exports named `STAGE-FORMAT`."""
     root = tmp_path_factory.mktemp("exported")
     for step in STEPS:
         manifest, _ = artifact(corpus, step)
-        export(manifest, str(root / manifest.stage), store=corpus)
+        export(manifest, str(root / f"{manifest.stage}-hf"), store=corpus)
+        stream = str(root / f"{manifest.stage}-arrow-stream")
+        export(manifest, stream, store=corpus, format="arrow-stream")
     return root
 
 
+@pytest.mark.parametrize("format", ["hf", "arrow-stream"])
 def test_datasets_opens_export_typed_and_with_its_splits(
-    corpus: ArtifactStore, exported: Path, tmp_path: Path
+    corpus: ArtifactStore, exported: Path, format: str, tmp_path: Path
 ) -> None:
     manifest, folder = artifact(corpus, INSTANCES)
-    opened = datasets.load_dataset(str(exported / "build-instances"), cache_dir=str(tmp_path))
+    opened = datasets.load_dataset(
+        str(exported / f"build-instances-{format}"), cache_dir=str(tmp_path)
+    )
     assert opened.num_rows == {
         "train": training_rows(manifest),
         "held_out": manifest.statistics["held_out_instances"],
@@ -129,17 +146,19 @@ def test_datasets_opens_export_typed_and_with_its_splits(
     assert opened["train"].to_list() == [row for shard in shards for row in shard.to_pylist()]
     assert opened["train"].features == datasets.Features.from_arrow_schema(shards[0].schema)
     assert opened["train"].features["input_ids"] == datasets.List(datasets.Value("uint16"))
-    tokenizer = transformers.AutoTokenizer.from_pretrained(exported / "build-instances")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(exported / f"build-instances-{format}")
     assert tokenizer.convert_ids_to_tokens(opened["train"][0]["input_ids"][0]) == "[CLS]"
 
 
 def test_exported_files_open_in_pandas_and_datasets(exported: Path, tmp_path: Path) -> None:
-    folder = str(exported / "build-documents")
+    folder = str(exported / "build-documents-hf")
     documents = datasets.load_dataset(folder, split="train", cache_dir=str(tmp_path))
     assert documents.features["sentences"] == datasets.List(datasets.Value("string"))
     duplicates = datasets.load_dataset(folder, "duplicates", cache_dir=str(tmp_path))["train"]
     assert set(duplicates["document_id"]) <= set(documents["document_id"])
     assert pandas.read_parquet(f"{folder}/data").document_id.is_unique
+    file, *_ = sorted((exported / "build-tokens-arrow-stream" / "data").iterdir())
+    assert datasets.Dataset.from_file(str(file)).num_rows > 1
 
 
 def test_exports_of_one_artifact_are_equal(
@@ -151,7 +170,7 @@ def test_exports_of_one_artifact_are_equal(
         files = (path for path in folder.rglob("*") if path.is_file())
         return {path.relative_to(folder): path.read_bytes() for path in files}
 
-    assert contents(tmp_path / "again") == contents(exported / "build-instances")
+    assert contents(tmp_path / "again") == contents(exported / "build-instances-hf")
 
 
 def test_failed_export_leaves_nothing(corpus: ArtifactStore, tmp_path: Path) -> None:
@@ -162,6 +181,8 @@ def test_failed_export_leaves_nothing(corpus: ArtifactStore, tmp_path: Path) -> 
         export(manifest, str(tmp_path / "mine"), store=corpus)
     with pytest.raises(ArtifactCorruptError):
         export(with_last_shard(manifest, rows=1), str(tmp_path / "new"), store=corpus)
+    with pytest.raises(UsageError):
+        export(manifest, str(tmp_path / "new"), store=corpus, format="csv")  # type: ignore[arg-type]
     assert [path.name for path in tmp_path.rglob("*")] == ["mine", "thesis.txt"]
     export(manifest, "memory://exports/rows", store=corpus)
     fs = fsspec.filesystem("memory")
@@ -198,10 +219,10 @@ def put_files(store: ArtifactStore, folder: Path, **facts: Any) -> Manifest:
 def checkpoint(exported: Path, tmp_path: Path) -> Path:
     """A small pretrained model with its tokenizer, as `transformers` saves them."""
     folder = tmp_path / "checkpoint"
-    tokenizer = transformers.AutoTokenizer.from_pretrained(exported / "build-tokens")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(exported / "build-tokens-hf")
     transformers.BertForPreTraining(bert_config(len(tokenizer))).save_pretrained(folder)
     for name in ("vocab.txt", "tokenizer.json", "tokenizer_config.json"):
-        (folder / name).write_bytes((exported / "build-tokens" / name).read_bytes())
+        (folder / name).write_bytes((exported / "build-tokens-hf" / name).read_bytes())
     return folder
 
 
@@ -238,7 +259,99 @@ def test_transformers_opens_exported_models(checkpoint: Path, tmp_path: Path) ->
     for manifest in (features, second, both):
         with pytest.raises(ConfigError):
             export(manifest, str(tmp_path / "none"), store=store)
+    with pytest.raises(UsageError):
+        export(trial, str(tmp_path / "none"), store=store, format="parquet")
     assert not (tmp_path / "none").exists()
+
+
+# Pushes to the Hugging Face Hub
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
+    with fake_hub() as hub:
+        monkeypatch.setenv("HF_TOKEN", TOKEN)
+        yield hub
+        assert hub.unknown == []
+
+
+def test_pushed_rows_are_one_commit_with_the_files_of_the_export(
+    corpus: ArtifactStore, exported: Path, hub: FakeHub, cli: Cli
+) -> None:
+    arguments = "export", f"test/{TOKENS}", "--store", corpus.root, "--push", "harbour/tokens"
+    result = cli(*arguments)
+    assert result.code == 0, result.err
+    repository = hub.repositories["datasets/harbour/tokens"]
+    commit = repository.branches["main"]
+    assert result.out.startswith(f"hf://datasets/harbour/tokens@{commit}: ")
+    assert repository.is_private
+    assert len(repository.commits) == 2  # the Hub makes the first
+    folder = exported / "build-tokens-hf"
+    files = {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+    assert repository.files == {".gitattributes": b"", **files}
+    assert TOKEN not in result.out + result.err
+    assert not any(TOKEN.encode() in data for data in files.values())
+    # Files of other people stay, shards of another number of shards do not.
+    repository.commit({**repository.files, "NOTES.md": b"ours", "data/train-00009.parquet": b"old"})
+    assert cli(*arguments).code == 0
+    assert repository.files == {".gitattributes": b"", "NOTES.md": b"ours", **files}
+
+
+def test_pushed_model_is_a_checkpoint_of_the_hub(
+    checkpoint: Path, tmp_path: Path, hub: FakeHub
+) -> None:
+    store = ArtifactStore(str(tmp_path / "store"))
+    manifest = put_files(
+        store, checkpoint, stage="pretrain", counters={"steps": 1, "tokens": 1},
+        statistics={"objective": "mlm+nsp", "max_seq_length": 64, "held_out": {}},
+    )  # fmt: skip
+    address = push(manifest, "harbour/bert", store=store).partition(": ")[0]
+    assert checkpoint_folder(address, store=None) == address
+    pushed = load_pretrained(address, objective="mlm+nsp", seed=0)
+    assert pushed.initialized == ()
+
+
+@pytest.mark.parametrize(
+    ("repository", "token", "error"),
+    [
+        ("tokens", TOKEN, UsageError),
+        ("harbour/to kens", TOKEN, UsageError),
+        ("harbour/a/b", TOKEN, UsageError),
+        ("harbour/tokens@main", TOKEN, UsageError),
+        ("hf://harbour/tokens", TOKEN, UsageError),
+        ("harbour/tokens", "", ConfigError),
+        ("harbour/tokens", "hf_another", InputError),
+    ],
+)
+def test_push_that_cannot_be_made_commits_nothing(
+    corpus: ArtifactStore,
+    hub: FakeHub,
+    monkeypatch: pytest.MonkeyPatch,
+    repository: str,
+    token: str,
+    error: type[Exception],
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", token)
+    with pytest.raises(error):
+        push(artifact(corpus, TOKENS)[0], repository, store=corpus)
+    assert hub.repositories == {}
+
+
+def test_push_needs_the_hub(
+    corpus: ArtifactStore, hub: FakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(fsspec.config.conf, "hf", {"endpoint": "http://127.0.0.1:0"})
+    with pytest.raises(NetworkError):
+        push(artifact(corpus, TOKENS)[0], "harbour/tokens", store=corpus)
+
+
+@pytest.mark.parametrize("options", [(), ("out", "--push", "harbour/tokens")])
+def test_export_has_one_target(corpus: ArtifactStore, cli: Cli, options: tuple[str, ...]) -> None:
+    assert cli("export", f"test/{TOKENS}", *options, "--store", corpus.root).code == 2
 
 
 # Training
@@ -250,7 +363,7 @@ def test_trainer_of_example_computes_our_loss_from_export(
     example = SimpleNamespace(**runpy.run_path(str(ROOT / "examples" / "trainer.py")))
     manifest, _ = artifact(corpus, INSTANCES)
     rows = datasets.load_dataset(
-        str(exported / "build-instances"), split="train", cache_dir=str(tmp_path)
+        str(exported / "build-instances-hf"), split="train", cache_dir=str(tmp_path)
     ).select(range(8))
     torch.manual_seed(0)
     model = transformers.BertForPreTraining(bert_config(manifest.statistics["vocab_size"]))

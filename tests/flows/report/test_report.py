@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from support.cli_runner import Cli
-from support.evaluation_builder import TASKS, evaluations, written
+from support.evaluation_builder import evaluations, written
 from support.fake_stages import FakeStages
 from support.lineage_builder import put
 from support.report_builder import Written
@@ -142,7 +142,7 @@ def test_top_of_page_has_headline_table_and_chart(run: Run) -> None:
 
 def test_overview_chart_stays_within_its_axis() -> None:
     entries = (written("cola", "cola", [-0.1, 0.1]), written("sst-2", "sst-2", [1.0, 1.0]))
-    rows = result_rows(evaluations(*entries), tasks=TASKS)
+    rows = result_rows(evaluations(*entries))
     results = [TaskResult(r.task, pretrained=r.model_copy(update={"majority": 0.0})) for r in rows]
     figure = overview_figure(results)
     positions = re.findall(r'<g class="series-1"><circle cx="([\d.]+)"', figure.panels[0].svg)
@@ -164,7 +164,7 @@ def test_overview_names_shared_data_once(
     data: tuple[str, str], title: str, tasks: tuple[str, str]
 ) -> None:
     entries = (written("cola", "cola", [0.5]), written("sst-2", "sst-2", [0.6]))
-    rows = result_rows(evaluations(*entries), tasks=TASKS)
+    rows = result_rows(evaluations(*entries))
     results = [TaskResult(row.title, name, row) for row, name in zip(rows, data, strict=True)]
     table = overview_table(results)
     assert table.title.endswith(title)

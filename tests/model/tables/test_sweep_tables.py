@@ -9,7 +9,7 @@ from support.sweep_builder import FAIR, GOOD, POOR, entry, source, steps_sweep, 
 from flows.report.rendering import section
 from flows.report.results import show_results
 from flows.report.sweep_charts import read_lines, sweep_figure
-from model.tables.compare import MEAN, holm_adjust
+from model.tables.compare import MEAN
 from model.tables.document import Tables
 from model.tables.filled_tables import FilledTable
 from model.tables.paper import ABLATIONS
@@ -166,16 +166,6 @@ def test_features_are_compared_with_fine_tuning_in_table_7() -> None:
     assert (one.first, one.second, one.verdict) == ("fine-tuned", "concat-last-4", "better")
     assert one.paper == 0.3
     assert len(table.rows) == 2
-
-
-# The test itself.
-
-
-def test_holm_adjustment() -> None:
-    assert holm_adjust([0.01, 0.04, None, 0.03]) == pytest.approx(
-        [0.03, 0.06, None, 0.06], nan_ok=True
-    )
-    assert holm_adjust([0.6, 0.7]) == [1.0, 1.0]
 
 
 # What is drawn.
