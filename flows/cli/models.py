@@ -190,6 +190,12 @@ def evaluate(
     columns: options.Columns = None,
     table_format: options.FileFormat = None,
     labels: options.Labels = None,
+    allow_task_mismatch: Annotated[
+        bool,
+        typer.Option(
+            "--allow-task-mismatch", help="Score a --model that was fine-tuned for another task."
+        ),
+    ] = False,
     out: Annotated[Path | None, typer.Option(help="Write the predictions to this file.")] = None,
     store: options.Store = None,
     as_json: options.Json = False,
@@ -202,8 +208,9 @@ def evaluate(
     chosen = options.task_with_columns(find_task(task), columns, table_format, labels)
     if model is not None:
         examples, counts, answers = answer_file(
-            chosen, references, model=model, split=split, store=store
-        )
+            chosen, references, model=model, split=split, store=store,
+            allow_task_mismatch=allow_task_mismatch,
+        )  # fmt: skip
     else:
         examples, counts = examples_of_file(chosen, references, split=split)
         answers = TASK_TYPES[chosen.type].read_predictions(str(predictions), examples)
@@ -222,7 +229,13 @@ def evaluate(
 
 
 def answer_file(
-    task: Task, file: str, *, model: str, split: str, store: str | None
+    task: Task,
+    file: str,
+    *,
+    model: str,
+    split: str,
+    store: str | None,
+    allow_task_mismatch: bool = False,
 ) -> tuple[pa.Table, dict[str, int], list[dict[str, Any]]]:
     """Return the examples of a file, counts of its rows, and the answers of a model.
 
@@ -232,19 +245,23 @@ def answer_file(
     """
     predictors = open_predictors(model, store=store)
     labels = predictors[0].labels
-    _check_task(task, predictors[0].task, labels, model)
+    _check_task(task, predictors[0].task, labels, model, allow_task_mismatch=allow_task_mismatch)
     examples, counts = examples_of_file(task, file, split=split, labels=labels)
-    if unknown := counts.get("rows-dropped-label-not-of-the-model", 0):
+    unknown = counts.get("rows-dropped-label-not-of-the-model", 0)
+    if unknown and not allow_task_mismatch:
         raise ConfigError(
             f"{file}: expected labels of {model} ({', '.join(labels)}), got others in "
-            f"{unknown:,} of {counts['rows-in']:,} rows. Pass a file of its task"
+            f"{unknown:,} of {counts['rows-in']:,} rows. Pass a file of its task, or "
+            "--allow-task-mismatch to drop those rows"
         )
     from model.finetuning.prediction import answer  # loads torch
 
     return examples, counts, answer(predictors, examples, progress=f"{split} of {task.name}")
 
 
-def _check_task(task: Task, own: Task, labels: Sequence[str], model: str) -> None:
+def _check_task(
+    task: Task, own: Task, labels: Sequence[str], model: str, *, allow_task_mismatch: bool
+) -> None:
     """Raise ConfigError if a model was not fine-tuned for a task.
 
     A task without training data, such as GLUE's diagnostic set, accepts models with its labels.
@@ -252,13 +269,14 @@ def _check_task(task: Task, own: Task, labels: Sequence[str], model: str) -> Non
     can_answer = (task.type, task.choices) == (own.type, own.choices)
     if task.type == "classification" and task.labels:
         can_answer = can_answer and set(task.labels) == set(labels)
-    is_trained = task.name == own.name or "train" not in task.splits
+    is_trained = task.name == own.name or "train" not in task.splits or allow_task_mismatch
     if not (can_answer and is_trained):
         expected = f"{task.name} ({', '.join((task.type, *task.labels))})"
         got = f"{own.name} ({', '.join((own.type, *labels))})"
+        hint = ", or --allow-task-mismatch" if can_answer else ""
         raise ConfigError(
             f"{model}: expected a model of {expected}, got one that was fine-tuned for {got}. Pass "
-            "a model of that task"
+            f"a model of that task{hint}"
         )
 
 

@@ -103,16 +103,18 @@ FILES = {
 @pytest.mark.parametrize(
     ("arguments", "model", "code", "text"),
     [
-        (("wnli", "pairs.tsv"), "sst-2", 1, "fine-tuned for sst-2"),
-        (("wnli", "pairs.tsv"), "rte", 1, "not_entailment"),
-        (("sts-b", "pairs.tsv"), "rte", 1, "not_entailment"),
+        (("wnli", "pairs.tsv"), "sst-2", 1, "--allow-task-mismatch"),
+        (("wnli", "pairs.tsv", "--allow-task-mismatch"), "sst-2", 0, "accuracy"),
+        (("wnli", "pairs.tsv", "--allow-task-mismatch"), "rte", 1, "not_entailment"),
+        (("sts-b", "pairs.tsv", "--allow-task-mismatch"), "rte", 1, "not_entailment"),
         # A task without training data takes models with its labels.
         (("ax", "ax.tsv", "--split", "test"), "mnli", 0, "4 of 1,104 test rows"),
         (("ax", "ax.tsv", "--split", "test"), "rte", 1, "ax"),
         (("single-sentence", "own.tsv"), "own", 1, "1 of 3 rows"),
+        (("single-sentence", "own.tsv", "--allow-task-mismatch"), "own", 0, "-not-of-the-model"),
     ],
 )
-def test_evaluation_needs_a_model_of_the_task(
+def test_evaluation_needs_a_model_of_the_task_or_an_option(
     models: dict[str, str],
     cli: Cli,
     tmp_path: Path,
