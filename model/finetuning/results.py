@@ -15,11 +15,10 @@ from model.finetuning.prediction import PredictionOptions, predict
 from model.finetuning.saved_models import save_task_model
 from model.finetuning.setup import DEV, TrialSetup, TrialState, phases_of
 from model.task_results import Cut, FinetunedModel, GridCell, TrainedAmount, TrialResult
-from model.tasks.prediction_files import predictions_file, to_lines
+from model.tasks.prediction_files import Prediction, predictions_file, to_lines
 from model.tasks.qa import apply_threshold
 from model.tasks.reduced_data import examples_cut
 from model.tasks.squad_metrics import best_threshold
-from model.tasks.task_type import Prediction
 from model.tasks.task_types import TASK_TYPES
 from model.training.artifact_files import to_json
 from model.training.distributed import choose_precision, device_name
@@ -105,11 +104,10 @@ def _answer_dev(
     if task.has_unanswerable and task_type.is_answered(examples):
         threshold = best_threshold(examples, predictions)
         predictions = apply_threshold(predictions, threshold)
-    file = folder / predictions_file(DEV)
-    file.write_bytes(to_lines(predictions))
-    found = task_type.score_file(str(file), examples, task=task).metrics
-    warnings = _find_warnings(setup, predictions, found)
-    return ({DEV: found} if found else {}), threshold, warnings
+    (folder / predictions_file(DEV)).write_bytes(to_lines(predictions))
+    metrics = task_type.score_known(examples, predictions, task=task)
+    warnings = _find_warnings(setup, predictions, metrics)
+    return ({DEV: metrics} if metrics else {}), threshold, warnings
 
 
 def _find_warnings(

@@ -1,7 +1,4 @@
-"""Prediction files: one JSON object per line, see `model.tasks.task_type`.
-
-Every score is computed from a file read back, so that the stored predictions are the scored ones.
-"""
+"""Prediction files: one JSON object per line, see `model.tasks.task_types`."""
 
 from __future__ import annotations
 
@@ -14,6 +11,8 @@ from schemas.errors import MissingInputError, PredictionsError
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+Prediction = Mapping[str, Any]
 
 
 def predictions_file(split: str) -> str:

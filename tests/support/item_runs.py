@@ -48,7 +48,7 @@ def run_stages(
 
 
 def describe_outputs(outputs: Mapping[str, StageOutput]) -> dict[str, Any]:
-    """Return what stages report on their output, apart from physical names and reuse."""
+    """Return what stages report about their outputs, without physical names and reuse."""
     return {
         stage: (
             content_digest(output.files),

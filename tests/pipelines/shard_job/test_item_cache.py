@@ -104,8 +104,8 @@ class _Store:
         return reports, inner.done
 
     def records(self) -> list[str]:
-        found = self.fs.find(f"{self.path}/pieces")
-        return [name for name in found if name.endswith(".json")]
+        paths = self.fs.find(f"{self.path}/pieces")
+        return [name for name in paths if name.endswith(".json")]
 
 
 @pytest.fixture
@@ -283,8 +283,8 @@ def test_pools_depend_on_the_content_of_shards_only() -> None:
 
 
 def _share(outputs: Mapping[str, StageOutput]) -> float:
-    found = [output.reuse for output in outputs.values() if output.reuse is not None]
-    return sum(reuse.weight_reused for reuse in found) / sum(reuse.weight for reuse in found)
+    reuses = [output.reuse for output in outputs.values() if output.reuse is not None]
+    return sum(reuse.weight_reused for reuse in reuses) / sum(reuse.weight for reuse in reuses)
 
 
 @pytest.mark.slow
