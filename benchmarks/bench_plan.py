@@ -39,6 +39,7 @@ from pipelines.instances.build_shard import BuildInstanceShard
 from pipelines.instances.plan import plan as plan_instances
 from pipelines.io.stage_inputs import InputFile
 from pipelines.io.user_cache import CACHE_VARIABLE, digest_cache
+from pipelines.shard_job.items import ItemProcessor
 from pipelines.shard_job.job_files import JobFiles
 from pipelines.shard_job.pipeline import shard_pipeline
 from pipelines.shard_job.work import ShardFn
@@ -246,7 +247,7 @@ def measure(stage: str, *, files: int, splits: int, passes: int) -> Planned:
 
 
 def _graph(files: JobFiles, work: ShardFn, item_type: type[Any]) -> bytes:
-    build = shard_pipeline("job", files, item_type=item_type, work=work, grouping=None)
+    build = shard_pipeline("job", ItemProcessor(work, files), item_type=item_type, grouping=None)
     pipeline = beam.Pipeline("FnApiRunner")
     build(pipeline)
     data: bytes = pipeline.to_runner_api().SerializeToString()

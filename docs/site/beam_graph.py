@@ -13,6 +13,7 @@ import networkx as nx
 
 from pipelines.documents.duplicates import find_duplicates_in_bucket
 from pipelines.documents.exclusions import ShardItem
+from pipelines.shard_job.items import ItemProcessor
 from pipelines.shard_job.job_files import JobFiles
 from pipelines.shard_job.pipeline import shard_pipeline
 from pipelines.shard_job.work import BucketReduce
@@ -26,9 +27,8 @@ def job_graph(*, has_grouping: bool) -> nx.DiGraph:
     pipeline = beam.Pipeline("FnApiRunner")
     shard_pipeline(
         "JOB",
-        JobFiles("job"),
+        ItemProcessor(CountWords(lowercase=True, output="corpus"), JobFiles("job")),
         item_type=ShardItem,
-        work=CountWords(lowercase=True, output="corpus"),
         grouping=BucketReduce(find_duplicates_in_bucket) if has_grouping else None,
     )(pipeline)
     proto = pipeline.to_runner_api()

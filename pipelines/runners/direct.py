@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from pipelines.runners.job_context import (
-    find_bertloom_error,
-    root_cause,
-    suppress_worker_tracebacks,
-)
+from pipelines.runners.job_context import bertloom_errors, suppress_worker_tracebacks
 from pipelines.runners.runner import BuildPipeline, Runner
-from schemas.errors import RunnerError
 from schemas.execution_configs import ExecutionConfig
 
 
@@ -32,9 +27,5 @@ class LocalRunner(Runner):
         options = PipelineOptions(list(self.flags))
         pipeline = beam.Pipeline(runner=fn_runner.FnApiRunner(), options=options)
         build(pipeline)
-        try:
-            with suppress_worker_tracebacks():
-                pipeline.run().wait_until_finish()
-        except Exception as error:
-            text = f"{job}: {root_cause(str(error)) or repr(error)}"
-            raise (find_bertloom_error(error) or RunnerError(text)) from error
+        with bertloom_errors(job), suppress_worker_tracebacks():
+            pipeline.run().wait_until_finish()

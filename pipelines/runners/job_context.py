@@ -174,6 +174,16 @@ def find_bertloom_error(error: BaseException | None) -> BertloomError | None:
     return error
 
 
+@contextlib.contextmanager
+def bertloom_errors(job: str) -> Iterator[None]:
+    """Raise an error of the block as the BertloomError among its causes, or as a RunnerError."""
+    try:
+        yield
+    except Exception as error:
+        text = f"{job}: {root_cause(str(error)) or repr(error)}"
+        raise (find_bertloom_error(error) or RunnerError(text)) from error
+
+
 class _TracebackFilter:
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream

@@ -23,6 +23,7 @@ import types
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import forkserver
 from typing import Any
 
 from pipelines.progress import ItemProgress, Recorder, current_recorder, set_recorder
@@ -34,6 +35,10 @@ _PRELOAD = (
     "pipelines.contamination.scan",
     "pipelines.near_duplicates.sketches",
     "pipelines.documents.build_shard",
+    "pipelines.mediawiki.pages",
+    "pipelines.books.clean_book",
+    "pipelines.shard_job.items",
+    "pandas",  # pyarrow loads it, if it is installed, to convert the first list
     "pipelines.vocabulary.word_counts",
     "pipelines.instances.build_shard",
     "pipelines.tokens.build_shard",
@@ -48,6 +53,18 @@ _POLL_SECONDS = 0.5
 _GRACE_SECONDS = 5.0
 
 
+def start_fork_server() -> Any:
+    """Return the context of worker processes; their modules are loaded in the background."""
+    has_fork_server = "forkserver" in multiprocessing.get_all_start_methods()
+    fits = len(tempfile.gettempdir()) <= _MAX_SOCKET_FOLDER
+    if not (has_fork_server and fits):
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(list(_PRELOAD))
+    forkserver.ensure_running()
+    return context
+
+
 class WorkerPool:
     """Processes that call functions of a job."""
 
@@ -59,12 +76,7 @@ class WorkerPool:
         """
         self.workers = workers
         self.environment = dict(os.environ)
-        has_fork_server = "forkserver" in multiprocessing.get_all_start_methods()
-        fits = len(tempfile.gettempdir()) <= _MAX_SOCKET_FOLDER
-        method = "forkserver" if has_fork_server and fits else "spawn"
-        context: Any = multiprocessing.get_context(method)
-        if method == "forkserver":
-            context.set_forkserver_preload(list(_PRELOAD))
+        context = start_fork_server()
         messages = context.Queue()
         self._listener = _Listener(messages, _LogHandler())
         self._listener.start()

@@ -6,7 +6,8 @@ their names, digests and counters. Only these results, and small blobs for group
 counts), pass through Beam. A shard that no result names, because its worker was retried or killed,
 is ignored.
 
-Beam is loaded when a job runs, not when it is planned.
+Beam runs the jobs of engines and of several workers; it is loaded when such a job runs. One worker
+on this machine processes the items in a loop, with the same output.
 """
 
 from __future__ import annotations
@@ -17,13 +18,16 @@ from typing import Any, NamedTuple
 
 from pipelines.io.file_systems import is_local
 from pipelines.progress import Progress
+from pipelines.runners.local import start_fork_server
 from pipelines.runners.registry import get_runner
+from pipelines.runners.runner import Runner
 from pipelines.shard_job.item_cache import (
     CacheableShardFn,
     CachingShardFn,
     ItemCache,
     measure_reuse,
 )
+from pipelines.shard_job.items import ItemProcessor, run_in_this_process
 from pipelines.shard_job.job_files import ResultList, open_job_files
 from pipelines.shard_job.work import BucketReduce, ShardFn, WorkResult
 from schemas.errors import RunnerError
@@ -78,8 +82,6 @@ def run_shard_job(
         OSError: A worker raised it: a full disk, a store that does not answer.
         RunnerError: The runner failed, or an item was not processed exactly once.
     """
-    from pipelines.shard_job.pipeline import BUCKETS, ITEMS, shard_pipeline  # lazy: loads Beam
-
     runner = get_runner(execution)
     runner.check_store(output)
     runner.cancel_earlier_jobs(job)
@@ -87,29 +89,49 @@ def run_shard_job(
     if pieces:
         min_seconds = 0.0 if is_local(pieces) else MIN_REMOTE_SECONDS
         shard_fn = CachingShardFn(work, ItemCache(pieces, output), min_seconds)
-    # A process with a pool of workers gets all items together.
-    elements = [planned] if runner.workers > 1 else [[item] for item in planned]
     with contextlib.ExitStack() as stack:
         files = stack.enter_context(open_job_files(output, is_local=runner.is_local))
-        files.write_plan(elements)
-        build = shard_pipeline(
-            job,
-            files,
-            item_type=type(planned[0]) if planned else tuple,
-            work=shard_fn,
-            grouping=grouping,
-            spill=f"{files.prefix}-blobs" if runner.is_local else "",
-            workers=runner.workers,
-        )
         if runner.is_local:
             weights = {item.number: item.weight for item in planned}
             stack.enter_context(Progress(job, weights=weights))
+        process = ItemProcessor(shard_fn, files)
         with files.errors.reraise(job):
-            runner.run(job, build, num_elements=len(elements))
-        results, groups = files.read_results(ITEMS), files.read_results(BUCKETS)
+            if runner.is_local and runner.workers == 1:
+                results, groups = run_in_this_process(job, planned, process, grouping=grouping)
+            else:
+                results, groups = _run_pipeline(job, planned, process, runner, grouping=grouping)
     if results.numbers != [item.number for item in planned]:
         raise RunnerError(
             f"{job}: planned {len(planned)} items, got {len(results)} results; the runner lost or "
             "repeated work"
         )
     return JobResult(results, groups, measure_reuse(planned, results.reused))
+
+
+def _run_pipeline(
+    job: str,
+    planned: Sequence[Any],
+    process: ItemProcessor,
+    runner: Runner,
+    *,
+    grouping: BucketReduce | None,
+) -> tuple[ResultList, ResultList]:
+    """Run a job as a Beam pipeline. Return the results of the items and of the buckets."""
+    if runner.workers > 1:
+        start_fork_server()  # loads the workers' modules while this process loads Beam
+    from pipelines.shard_job.pipeline import BUCKETS, ITEMS, shard_pipeline  # lazy: loads Beam
+
+    # A process with a pool of workers gets all items together.
+    elements = [planned] if runner.workers > 1 else [[item] for item in planned]
+    files = process.files
+    files.write_plan(elements)
+    build = shard_pipeline(
+        job,
+        process,
+        item_type=type(planned[0]) if planned else tuple,
+        grouping=grouping,
+        spill=files.spill_folder if runner.is_local else "",
+        workers=runner.workers,
+    )
+    runner.run(job, build, num_elements=len(elements))
+    return files.read_results(ITEMS), files.read_results(BUCKETS)

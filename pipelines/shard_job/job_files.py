@@ -44,6 +44,11 @@ class JobFiles:
         """Files of the errors of workers."""
         return ErrorFiles(f"{self.prefix}-errors")
 
+    @property
+    def spill_folder(self) -> str:
+        """Folder for the blobs of a job of this machine."""
+        return f"{self.prefix}-blobs"
+
     def write_results(self, kind: str, number: int, results: Iterable[str]) -> None:
         """Write up to `RESULTS_PER_FILE` results as JSON texts. A retry writes the same bytes."""
         self._write(f"{kind}-{number}", "\n".join(sorted(results)).encode())

@@ -16,12 +16,12 @@ import apache_beam as beam
 from apache_beam.metrics.metric import Metrics
 from pydantic import TypeAdapter
 
-from pipelines.progress import ItemProgress, current_recorder, item_scope
 from pipelines.runners.code import CodeVersionCheck
 from pipelines.runners.local import map_items
+from pipelines.shard_job.items import ItemProcessor, record_finished, reduce_bucket
 from pipelines.shard_job.job_files import RESULTS_PER_FILE, JobFiles
-from pipelines.shard_job.spill import SpillFile, read_blobs
-from pipelines.shard_job.work import BucketReduce, ShardFn, WorkResult
+from pipelines.shard_job.spill import SpillFile
+from pipelines.shard_job.work import BucketReduce
 
 BLOBS = "blobs"
 ITEMS, BUCKETS = "items", "buckets"
@@ -31,30 +31,13 @@ _BUCKETS_PER_WORKER = 4
 _KeyedBytes = tuple[int, bytes]
 
 
-@dataclass
-class _ItemProcessor:
-    """Calls a job's work on items, set up before the first one, and records its errors."""
-
-    work: ShardFn
-    files: JobFiles
-    _is_set_up: bool = False
-
-    def __call__(self, item: Any) -> WorkResult:
-        with self.files.errors.recording(item), item_scope(item.number):
-            if not self._is_set_up:
-                self.work.setup()
-                self._is_set_up = True
-            return self.work.process(item)
-
-
 class _ProcessItems(beam.DoFn):
     """Processes the items of an element, in worker processes if there are several workers."""
 
     def __init__(
         self,
         job: str,
-        work: ShardFn,
-        files: JobFiles,
+        processor: ItemProcessor,
         *,
         item_type: type[Any],
         spill: str,
@@ -62,7 +45,7 @@ class _ProcessItems(beam.DoFn):
     ) -> None:
         self._code = CodeVersionCheck()  # first: other code may not be able to unpickle the work
         self._job, self._spill, self._workers = job, spill, workers
-        self._processor, self._item_type = _ItemProcessor(work, files), item_type
+        self._processor, self._item_type = processor, item_type
         self._blobs: SpillFile | None = None
 
     def setup(self) -> None:
@@ -74,12 +57,8 @@ class _ProcessItems(beam.DoFn):
             self._blobs.close()
 
     def process(self, element: str) -> Iterator[Any]:
-        recorder = current_recorder()
         for result in map_items(self._processor, self._parse(element), workers=self._workers):
-            rows = sum(entry.rows or 0 for entry in result.files)
-            if recorder is not None:
-                size_bytes = sum(entry.size_bytes for entry in result.files)
-                recorder.record(result.index, ItemProgress(1.0, rows, size_bytes))
+            rows = record_finished(result)
             self._count({**result.counters, "rows": rows})
             blobs = result.blobs if self._blobs is None else self._blobs.write(result.blobs)
             for blob in blobs:
@@ -105,12 +84,6 @@ def _merge_blobs(combine: Callable[[Sequence[bytes]], bytes], blobs: Iterable[by
     return combine(held) if len(held) > 1 else held[0]
 
 
-def _reduce_bucket(grouping: BucketReduce, spill: str, element: tuple[int, Iterable[bytes]]) -> str:
-    """Return the JSON result of a bucket, given its number and its blobs or their locations."""
-    bucket, blobs = element
-    return grouping.reduce(bucket, read_blobs(blobs, spill) if spill else blobs).to_json()
-
-
 @dataclass(kw_only=True, eq=False)
 class ReduceBuckets(beam.PTransform[Any, Any]):
     """(bucket, bytes) pairs in; JSON results out, one per bucket."""
@@ -123,8 +96,8 @@ class ReduceBuckets(beam.PTransform[Any, Any]):
     """Number of worker processes that this process starts. 1: none."""
 
     def expand(self, blobs: Any) -> Any:
-        reduce_bucket = functools.partial(_reduce_bucket, self.grouping, self.spill)
-        reduce_buckets = functools.partial(map_items, reduce_bucket, workers=self.workers)
+        reduce_one = functools.partial(reduce_bucket, self.grouping, self.spill)
+        reduce_buckets = functools.partial(map_items, reduce_one, workers=self.workers)
         batch_size = _BUCKETS_PER_WORKER * self.workers if self.workers > 1 else 1
         if self.grouping.combine is None:
             buckets = blobs | "GroupBuckets" >> beam.GroupByKey()
@@ -169,10 +142,9 @@ def _read_plan(prefix: str) -> list[str]:
 
 def shard_pipeline(
     job: str,
-    files: JobFiles,
+    process: ItemProcessor,
     *,
     item_type: type[Any],
-    work: ShardFn,
     grouping: BucketReduce | None,
     spill: str = "",
     workers: int = 1,
@@ -181,18 +153,16 @@ def shard_pipeline(
 
     Args:
         job: Name of the job on the runner.
-        files: Its files, with a written plan.
+        process: Work on each item. The files of the job have its plan.
         item_type: Class of the items.
-        work: Work on each item.
         grouping: Work on the blobs of each bucket.
         spill: Folder that all workers share, for blobs; "": the runner groups the blobs themselves.
         workers: Number of worker processes that this process starts. 1: none.
     """
     # A combiner needs the blobs themselves, and leaves little of them.
     spill = spill if grouping is not None and grouping.combine is None else ""
-    process_items = _ProcessItems(
-        job, work, files, item_type=item_type, spill=spill, workers=workers
-    )
+    process_items = _ProcessItems(job, process, item_type=item_type, spill=spill, workers=workers)
+    files = process.files
 
     def build(pipeline: beam.Pipeline) -> None:
         processed = (

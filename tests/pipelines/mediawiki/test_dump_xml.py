@@ -159,6 +159,39 @@ def test_damage_ends_the_pages_and_counts_the_one_that_it_cuts() -> None:
     assert cut[1] == behind._replace(cut_page=True)
 
 
+@pytest.mark.parametrize("size", [7, 1 << 18])
+def test_pages_of_other_namespaces_are_counted_and_not_parsed(size: int) -> None:
+    revision = "<revision><id>1</id><text>Text &amp; more.</text></revision>"
+    pages = [
+        f"<page><title>{title}</title><ns>{namespace}</ns><id>{number}</id>{text}</page>\n"
+        for number, (title, namespace, text) in enumerate(
+            [
+                ("A", 0, revision),
+                ("Talk:É", 1, revision * 3),
+                ("Talk:B", 1, "<revision><b></revision>"),
+                ("User:C &amp; D", 2, revision),
+                ("Media:X", -2, revision),
+                ("Talk:None", 1, ""),
+            ]
+        )
+    ]
+    data = dump(pages)
+    chunks = list(plain_chunks(data, size=size))
+    read = [
+        list(
+            iterate_pages(chunks, end=len(data), at_start=True, at_end=True, namespaces=namespaces)
+        )
+        for namespaces in ([0, -2], None)
+    ]
+    assert titles(read[0]) == ["A", "Talk:É", "Talk:B", "User:C & D", "Media:X", "Talk:None"]
+    assert titles(read[1]) == ["A", "Talk:É", "page", "User:C & D", "Media:X", "Talk:None"]
+    for one, other in zip(*read, strict=True):
+        if isinstance(one, Page) and isinstance(other, Page):
+            emptied = other._replace(text="", revision_id=None, timestamp=None)
+            assert one in (other, emptied._replace(fault=one.fault))
+    assert [page.text for page in read[0] if isinstance(page, Page)][:2] == ["Text & more.", ""]
+
+
 @pytest.mark.parametrize("most", [1, 1 << 30])
 @pytest.mark.parametrize("size", [7, 1 << 18])
 def test_last_of_many_revisions_is_kept(

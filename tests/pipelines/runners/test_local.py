@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from support.paths import PYTHONPATH
@@ -19,13 +20,21 @@ from support.waiting import is_running, wait_until
 
 from pipelines.runners.job_context import Submission, submission_scope
 from pipelines.runners.local import close_pools, hidden_main_module, map_items
+from pipelines.shard_job.job import run_shard_job
+from pipelines.shard_job.work import WorkResult
 from schemas.errors import RunnerError
+from schemas.execution_configs import ExecutionConfig
 
 
 @pytest.fixture(autouse=True)
 def _close_pools() -> Iterator[None]:
     yield
     close_pools()
+
+
+class _Item(NamedTuple):
+    number: int
+    weight: int = 1
 
 
 def _get_pid(_item: int) -> int:
@@ -95,10 +104,39 @@ def test_workers_have_the_environment_variables_of_their_job(
         assert set(map_items(_get_environment, range(2), workers=2)) == {key}
 
 
-def test_workers_do_not_load_beam_torch_or_prefect() -> None:
-    for modules in map_items(_loaded_modules, range(2), workers=2):
-        assert "pipelines.documents.build_shard" in modules
-        assert not {"apache_beam", "torch", "prefect"} & set(modules)
+class _ListModules:
+    """Work of a job that returns the modules of its process."""
+
+    def setup(self) -> None:
+        """Nothing to open."""
+
+    def process(self, item: _Item) -> WorkResult:
+        return WorkResult(item.number, statistics=_loaded_modules(item.number))
+
+
+def test_workers_of_a_job_do_not_load_beam_torch_or_prefect(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", PYTHONPATH)
+    items = [_Item(number) for number in range(2)]
+    execution = ExecutionConfig(workers=2)
+    job = run_shard_job(
+        "job", items, work=_ListModules(), output=str(tmp_path), execution=execution
+    )
+    for report in job.reports:
+        assert "pipelines.documents.build_shard" in report.statistics
+        assert not {"apache_beam", "torch", "prefect"} & set(report.statistics)
+
+
+def test_job_of_one_worker_does_not_load_beam(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pipelines.shard_job.pipeline", None)  # fails to load
+    execution = ExecutionConfig(workers=1)
+    job = run_shard_job(
+        "job", [_Item(7)], work=_ListModules(), output=str(tmp_path), execution=execution
+    )
+    assert [report.index for report in job.reports] == [7]
 
 
 def test_jobs_at_the_same_time_have_different_workers(tmp_path: Path) -> None:

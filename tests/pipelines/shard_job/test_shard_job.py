@@ -7,7 +7,7 @@ import errno
 import json
 import resource
 import tracemalloc
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,10 +29,11 @@ from pipelines.runners.direct import LocalRunner
 from pipelines.runners.registry import RUNNERS, get_runner
 from pipelines.shard_job import pipeline as beam_pipeline
 from pipelines.shard_job.item_cache import ItemCache
+from pipelines.shard_job.items import ItemProcessor
 from pipelines.shard_job.job import JobResult, run_shard_job
 from pipelines.shard_job.job_files import JobFiles, open_job_files
 from pipelines.shard_job.pipeline import shard_pipeline
-from pipelines.shard_job.work import WorkResult
+from pipelines.shard_job.work import Blob, BucketReduce, WorkResult
 from schemas.corpus_configs import (
     AnySource,
     DocumentsConfig,
@@ -115,11 +116,13 @@ def test_results_are_in_order_and_their_files_are_deleted(tmp_path: Path) -> Non
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("runner", ["local", "elsewhere"])
 def test_job_returns_the_results_of_its_items(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runner: str
 ) -> None:
+    monkeypatch.setitem(RUNNERS, "elsewhere", _Elsewhere)
     monkeypatch.setattr(beam_pipeline, "RESULTS_PER_FILE", 15)
-    job = _run(_Work(), tmp_path, items=40)
+    job = _run(_Work(), tmp_path, items=40, runner=runner)
     assert _texts(job.reports) == _texts([_result(number, names=20) for number in range(40)])
     assert job.reuse.items_reused == 14
     assert list(tmp_path.iterdir()) == []
@@ -255,7 +258,9 @@ def test_plan_of_any_size_is_a_json_file_and_not_in_the_graph(tmp_path: Path) ->
     with open_job_files(str(tmp_path), is_local=False) as files:
         files.write_plan([item] for item in items)
         pipeline = beam.Pipeline("FnApiRunner")
-        build = shard_pipeline("job", files, item_type=DocumentItem, work=work, grouping=None)
+        build = shard_pipeline(
+            "job", ItemProcessor(work, files), item_type=DocumentItem, grouping=None
+        )
         build(pipeline)
         assert len(pipeline.to_runner_api().SerializeToString()) < 200_000
         parse = TypeAdapter(list[DocumentItem]).validate_json
@@ -270,6 +275,45 @@ class _Elsewhere(LocalRunner):
     """Runner like an engine, which gets several elements, in this process."""
 
     is_local = False
+
+
+class _Numbers(_Work):
+    """Sends the number of each item to the bucket of its remainder."""
+
+    def process(self, item: _Item) -> WorkResult:
+        return WorkResult(item.number, blobs=[Blob(item.number % 3, bytes([item.number]))])
+
+
+def _sum(blobs: Sequence[bytes]) -> bytes:
+    return sum(int.from_bytes(blob, "big") for blob in blobs).to_bytes(4, "big")
+
+
+def _reduce(bucket: int, blobs: Iterable[bytes]) -> WorkResult:
+    return WorkResult(bucket, statistics=[int.from_bytes(blob, "big") for blob in sorted(blobs)])
+
+
+@pytest.mark.parametrize("combine", [None, _sum])
+def test_blobs_are_grouped_alike_with_and_without_beam(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, combine: Callable[..., bytes] | None
+) -> None:
+    monkeypatch.setitem(RUNNERS, "elsewhere", _Elsewhere)
+    groups = [
+        _texts(
+            run_shard_job(
+                "job",
+                [_Item(number) for number in range(100)],
+                work=_Numbers(),
+                output=str(tmp_path),
+                execution=ExecutionConfig(runner=runner),
+                grouping=BucketReduce(_reduce, combine),
+            ).groups
+        )
+        for runner in ("local", "elsewhere")
+    ]
+    assert groups[0] == groups[1]
+    numbers = list(range(1, 100, 3))
+    statistics = [sum(numbers)] if combine else numbers
+    assert json.loads(groups[0][1])["statistics"] == statistics
 
 
 class _Listing(_Work):
