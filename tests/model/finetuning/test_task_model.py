@@ -33,7 +33,6 @@ from model.finetuning.task_model import (
 )
 from model.hf_weights import save_model
 from model.optim import build_optimizer, has_decay
-from schemas.errors import TrainingError
 from schemas.finetune_configs import TaskTypeName
 from schemas.model_configs import OptimizerConfig
 
@@ -263,12 +262,6 @@ def test_a_causal_model_beside_transformers(tmp_path: Path) -> None:
         )[0]
         logits = peer.classifier(torch.tanh(peer.bert.pooler.dense(sequence[0, -1])))
         torch.testing.assert_close(model(batch).logits[0], logits, rtol=0, atol=1e-5)
-
-
-def test_sequences_past_the_last_position_are_refused() -> None:
-    config = small_config(max_position_embeddings=16)
-    with pytest.raises(TrainingError, match=r"25 .*16 "):
-        random_task_model("span", config=config)(task_batch("span"))
 
 
 def test_a_label_past_the_end_of_its_sequence_is_no_token_of_the_next() -> None:
