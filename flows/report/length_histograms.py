@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import bisect
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from flows.plots import Axis, Chart, linear_axis, log_axis
 from flows.report.figures import Figure, Panel
 from flows.report.run_steps import Built
 from flows.store.artifacts import ArtifactStore
-from model.formatting import format_percent
 
 _LENGTHS_FILE = "__records__/lengths.json"
 _BINS = 40
@@ -64,15 +64,10 @@ def instance_figure(store: ArtifactStore, instances: Sequence[Built]) -> Figure:
         lengths = read_lengths(store, built)
         if not lengths["instances"]["records"]:
             continue
-        note = ""
-        if (accuracy := lengths.get("guess_accuracy")) is not None:
-            percent = format_percent(accuracy)
-            note = f" Accuracy of labels guessed from the pair's length: {percent} %."
         panel = _histogram(
             f"Tokens per instance, {built.name}",
             lengths["instances"],
             max_seq_length=built.statistics["max_seq_length"],
-            note=note,
         )
         panels.append(panel)
     return Figure(panels=tuple(panels))
@@ -84,7 +79,6 @@ def _histogram(
     *,
     is_log: bool = False,
     max_seq_length: int = 0,
-    note: str = "",
 ) -> Panel:
     """Draw the percentage of records by length, on a linear or a logarithmic axis."""
     counts = {int(length): count for length, count in lengths["counts"].items()}
@@ -104,7 +98,7 @@ def _histogram(
     bars = zip(edges, edges[1:], shares, strict=False)
     chart.bars([bar for bar in bars if bar[2]], "series-1")
     chart.vertical(lengths["median"], "ink")
-    return Panel(title, chart.svg(), summary + note)
+    return Panel(title, chart.svg(), summary)
 
 
 def _shares(counts: Mapping[int, int], edges: Sequence[int]) -> list[float]:
@@ -112,12 +106,10 @@ def _shares(counts: Mapping[int, int], edges: Sequence[int]) -> list[float]:
 
     Longer and shorter records are in the last and the first bar.
     """
-    numbers = [0] * (len(edges) - 1)
-    for length, count in counts.items():
-        bar = bisect.bisect_right(edges, length) - 1
-        numbers[min(max(bar, 0), len(numbers) - 1)] += count
-    total = sum(numbers)
-    return [100 * number / total for number in numbers]
+    lengths = np.clip(list(counts), edges[0], edges[-1])
+    numbers, _ = np.histogram(lengths, bins=edges, weights=list(counts.values()))
+    shares: list[float] = (100 * numbers / numbers.sum()).tolist()
+    return shares
 
 
 def _edges(
