@@ -308,10 +308,10 @@ def _first_answers(examples: pa.Table) -> tuple[Int64s, Int64s, list[str]]:
     texts = [""] * len(examples)
     columns = (examples.column(name).to_pylist() for name in ("answers", "answer_starts"))
     for row, (answers, places) in enumerate(zip(*columns, strict=True)):
-        for text, place in zip(answers, places, strict=True):
+        for text, offset in zip(answers, places, strict=True):
             stripped = text.strip()
-            if place != NOT_FOUND and stripped:
-                start = place + len(text) - len(text.lstrip())
+            if offset != NOT_FOUND and stripped:
+                start = offset + len(text) - len(text.lstrip())
                 starts[row], ends[row], texts[row] = start, start + len(stripped), stripped
                 break
     return starts, ends, texts

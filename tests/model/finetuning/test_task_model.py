@@ -292,11 +292,11 @@ def test_bilstm_is_that_of_torch_and_trains_the_encoder(kind: TaskTypeName) -> N
     else:  # the forward direction at the last token, the backward one at the first
         half = UNITS_OF_LSTM
         chosen = torch.stack([torch.cat([each[-1, :half], each[0, half:]]) for each in read])
-    found = model(batch)
+    result = model(batch)
     torch.testing.assert_close(
-        found.logits.flatten(), model.classifier(chosen).flatten(), rtol=1e-4, atol=1e-5
+        result.logits.flatten(), model.classifier(chosen).flatten(), rtol=1e-4, atol=1e-5
     )
-    found.loss.backward()
+    result.loss.backward()
     without = {name for name, value in model.named_parameters() if value.grad is None}
     pooler = {"bert.pooler.weight", "bert.pooler.bias"}
     assert without == pooler | ({"classifier.bias"} if kind == "choice" else set())
