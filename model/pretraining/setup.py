@@ -19,11 +19,11 @@ from model.hf_weights import load_pretrained
 from model.optim import Optimizer, build_optimizer
 from model.pretraining.job import TrainingJob
 from model.pretraining.state import PhaseState
-from model.training.amounts import Amounts
 from model.training.artifact_files import OPTIMIZER_FILE, STATE_FILE
 from model.training.checkpoints import Checkpoints
 from model.training.distributed import ProcessGroup, choose_precision, device_name
 from model.training.loop import resume_from_checkpoint
+from model.training.progress import Amounts
 from pipelines.instances.masking import VocabularyIds, read_vocabulary_ids
 from pipelines.io.file_systems import file_system, read_file
 from pipelines.io.stage_inputs import InputFile, input_file

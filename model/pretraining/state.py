@@ -18,9 +18,9 @@ from model.bert import BertForPretraining
 from model.data.batches import LoaderState
 from model.hf_weights import save_model
 from model.pretraining.job import TrainingJob
-from model.training.amounts import Amounts, Unit, budget_unit
 from model.training.artifact_files import snapshot_folder
 from model.training.checkpoints import Checkpoints
+from model.training.progress import Amounts, Unit, budget_unit
 from schemas.errors import CheckpointError
 from schemas.model_configs import BudgetConfig
 
