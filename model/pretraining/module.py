@@ -106,7 +106,7 @@ class PretrainingModule(TrainingModule[StepBatch]):
 
     def batches(self) -> Generator[StepBatch]:
         state = self.setup.state
-        with closing(iter(self.setup.loader(state.loader))) as batches:
+        with closing(iter(self.setup.loader())) as batches:
             while not budget_reached(state, self.config.budget):
                 yield next(batches)
 
@@ -160,7 +160,6 @@ class PretrainingModule(TrainingModule[StepBatch]):
         state.done.steps += 1
         state.done.tokens += batch.tokens
         state.instances += batch.instances
-        state.loader = batch.state
 
     def on_step_end(self, batch: StepBatch, metrics: StepMetrics) -> str:
         state = self.setup.state

@@ -10,7 +10,6 @@ from typing import Any
 from safetensors.torch import load as load_tensors
 
 from model.bert import BertForPretraining
-from model.data.batches import LoaderState
 from model.data.collator import MicroBatchCollator
 from model.data.dataset import InstanceDataset
 from model.data.loader import PretrainingDataLoader
@@ -62,8 +61,8 @@ class PretrainingSetup:
             max_tokens=self.config.batch.per_device_max_tokens,
         )
 
-    def loader(self, state: LoaderState) -> PretrainingDataLoader:
-        """Return this process's batches from a state on."""
+    def loader(self) -> PretrainingDataLoader:
+        """Return this process's remaining batches."""
         config = self.config
         return PretrainingDataLoader(
             self.instances,
@@ -74,7 +73,7 @@ class PretrainingSetup:
             dynamic_masking=config.dynamic_masking if config.masking == "dynamic" else None,
             rank=self.group.rank,
             world_size=self.group.world_size,
-            state=state,
+            position=self.state.instances,
             pin_memory=self.group.device.type == "cuda",
         )
 
