@@ -17,8 +17,8 @@ PAGE = ROOT / "docs" / "api.md"
 HEAD = """\
 # Python and Beam API
 
-Made from docstrings by `docs/site/api.py`: edit those. [Python, Beam, and files](python.md) has
-examples.
+Made from docstrings by `docs/site/api.py`: edit those. [Use it from Python and
+Beam](how-to/python.md) has examples.
 """
 API = {
     "bertloom": "load_recipe plan run open_store lineage trace fill Artifact Store",

@@ -12,9 +12,11 @@ from flows.bert import plan_recipe, recipe_steps
 from flows.cli import options
 from flows.cli.console import echo
 from flows.cli.tables import print_result, table
-from flows.formatting import format_count
+from flows.formatting import format_count, format_duration
 from flows.recipes.loader import load_recipe
 from flows.run.dependencies import missing_dependencies
+from flows.run.estimates import format_estimate, low_disk_warning
+from flows.run.events import Event, RunStarted
 from flows.run.plan import PlannedStep, plan_rows
 from flows.run.preflight import raw_paths
 from flows.run.run import find_store
@@ -35,6 +37,17 @@ def plan(
     """Show what a run would do: each step, cached or to build, and why."""
     loaded = load_recipe(recipe, overrides=overrides or (), store=store)
     print_plan(loaded, rebuild=rebuild or (), until=until, as_json=as_json)
+
+
+class EstimatePrinter:
+    """Listener that prints to standard error how long a run takes, and that its disk is full."""
+
+    def on_event(self, event: Event) -> None:
+        """Print the estimate before the first step, unless all steps are cached."""
+        if isinstance(event, RunStarted) and len(event.run.cached) < len(event.run.steps):
+            store = event.run.recipe.store
+            for line in filter(None, (format_estimate(event.run.planned), low_disk_warning(store))):
+                echo(line, err=True)
 
 
 def print_plan(
@@ -59,9 +72,17 @@ def print_plan(
 def _parts(
     recipe: Recipe, planned: Sequence[PlannedStep], launch_options: Sequence[str]
 ) -> Iterator[str | Table]:
-    yield table(("step", "key", "state", "reason"), plan_rows(planned), optional=(1,))
+    seconds = {step.label: step.expected_seconds for step in planned}
+    rows = []
+    for label, key, state, reason in plan_rows(planned):
+        expected = seconds.get(label)
+        time = "" if expected is None else format_duration(expected)
+        rows.append((label, key, state, time, reason))
+    yield table(("step", "key", "state", "time", "reason"), rows, right=(3,), optional=(1,))
     to_build = Counter(step.label.partition(".")[0] for step in planned if step.state != "cached")
     yield f"\n{format_count(len(planned), 'step')}, {_count_steps(to_build)} to build"
+    if estimate := format_estimate(planned):
+        yield estimate
     yield f"store: {recipe.store}"
     yield from launch_options
 

@@ -1,4 +1,4 @@
-"""Listener that prints a line per step; in a terminal with its number and color."""
+"""Listener that prints a line per step; in a terminal with its number, color and the time left."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from flows.formatting import format_duration
 from flows.run.events import Event, RunFinished, RunStarted, StepFailed, StepFinished
 from flows.run.log_lines import event_lines, result_summary
 from flows.run.run import Run
+from model.formatting import format_rounded_duration
 from pipelines.terminal import lines_above_bars
 from schemas.errors import BertloomError
 
@@ -29,6 +30,8 @@ class StepPrinter:
         """The run, as soon as it starts."""
 
         self._as_json = as_json
+        self._estimates: dict[str, float] = {}
+        self._built_seconds: list[float] = []
         self._cached: list[StepFinished] = []
         self._failures: dict[str, Exception] = {}
         self._lock = threading.Lock()
@@ -54,6 +57,7 @@ class StepPrinter:
             match event:
                 case RunStarted(run):
                     self.run = run
+                    self._estimate_steps(event)
                 case StepFinished(result=result) if result.was_cached:
                     self._cached.append(event)
                     return
@@ -67,6 +71,13 @@ class StepPrinter:
             else:
                 is_failure = isinstance(event, StepFailed) and event.retry_delay is None
                 self._print_lines(lines, is_failure=is_failure)
+
+    def _estimate_steps(self, event: RunStarted) -> None:
+        for step in event.run.planned:
+            if step.state == "cached":
+                self._estimates[step.label] = 0.0
+            elif step.expected_seconds is not None:
+                self._estimates[step.label] = step.expected_seconds
 
     def _print_cached(self) -> None:
         """Print the cached steps since the last printed line."""
@@ -108,9 +119,11 @@ class StepPrinter:
         result = event.result
         state, style = "cached", "dim"
         if not result.was_cached:
+            self._built_seconds.append(result.seconds)
             state, style = f"built {format_duration(result.seconds)}", "green"
         return Text.assemble(
             *self._row_start(event, result.label, state, style),
+            as_text(self._time_left(event), "cyan"),
             as_text(result_summary(result)),
         )
 
@@ -122,3 +135,15 @@ class StepPrinter:
             as_text(f"{label:<28}  ", "bold"),
             as_text(f"{state:<16}  ", style),
         ]
+
+    def _time_left(self, event: StepFinished) -> str:
+        """Return the estimated time of the remaining steps, "" before this run built a step.
+
+        A step without an estimate is taken to be as long as the average step of this run.
+        """
+        if not event.remaining or not self._built_seconds:
+            return ""
+        average = sum(self._built_seconds) / len(self._built_seconds)
+        seconds = [self._estimates.get(label, average) for label in event.remaining]
+        longest = max(sum(seconds) / event.run.max_parallel, *seconds)
+        return f"{format_rounded_duration(longest)} left  "

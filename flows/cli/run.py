@@ -10,7 +10,7 @@ import typer
 from flows.cli import options
 from flows.cli.console import echo, print_json
 from flows.cli.final_summary import summary_parts
-from flows.cli.plan import print_plan
+from flows.cli.plan import EstimatePrinter, print_plan
 from flows.cli.progress import StepPrinter
 from flows.cli.tables import print_parts, print_result, table
 from flows.formatting import format_duration, format_time
@@ -69,7 +69,7 @@ def run(
     with printer.replace_printed_error():
         run_recipe(
             loaded,
-            listeners=[printer],
+            listeners=[EstimatePrinter(), printer],
             engine=engine,
             parameters=flow_parameters(recipe, **arguments),
             rebuild=rebuild or (),

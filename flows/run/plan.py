@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 from typing import Literal, NamedTuple
 
 from flows.run.cache_keys import StepKey, changed_fields, describe_changes, step_key
+from flows.run.estimates import expected_seconds
 from flows.run.graph import Step, StepGraph
 from flows.store.artifacts import ArtifactStore
 from flows.store.pointers import Pointer
@@ -18,6 +19,9 @@ from schemas.trial_names import entry_label
 
 _MAX_CHANGES = 4
 _MAX_NAMES = 5
+_MAX_MEASURED = 3
+"""Number of newest artifacts of a stage that an estimate uses."""
+
 _MAX_COMPARED = 20
 """Number of newest artifacts of a stage that a step is compared with."""
 
@@ -33,6 +37,9 @@ class PlannedStep(NamedTuple):
     artifact_id: str = ""
     reason: str = ""
     """Why it would be built."""
+
+    expected_seconds: float | None = None
+    """Median time of earlier artifacts of its stage; None without one, and if it is cached."""
 
 
 def plan_steps(
@@ -69,7 +76,14 @@ class _Planner:
         self._newest: dict[str, list[Manifest]] = {}
 
     def plan_step(self, step: Step) -> PlannedStep:
-        """Return the state of a step."""
+        """Return the state of a step, with the time that building it is expected to take."""
+        planned = self._look_up_step(step)
+        if planned.state == "cached":
+            return planned
+        earlier = self._newest_of(step.stage.name)[:_MAX_MEASURED]
+        return planned._replace(expected_seconds=expected_seconds(earlier))
+
+    def _look_up_step(self, step: Step) -> PlannedStep:
         unknown = [label for label in step.inputs.values() if label not in self.manifests]
         if unknown:
             entries = dict.fromkeys(entry_label(label) for label in unknown)

@@ -200,7 +200,7 @@ def _describe(files: list[tuple[str, str]], config: WikipediaSource) -> list[Sou
         )
         sha256 = read_as.digests["sha256"]
         if search is not None and search.position == read_as.size:
-            remember_streams(sha256, search.found)
+            remember_streams(sha256, search.offsets)
         return SourceFile(uri, name, read_as.size, sha256, checksum)
 
     return parallel_map(describe, files)

@@ -28,7 +28,8 @@ from flows.cli.final_summary import MAX_MESSAGES, summary_parts
 from flows.cli.progress import StepPrinter
 from flows.cli.run import runs
 from flows.cli.tables import print_parts
-from flows.run.events import RunFinished, RunMessage, StepFailed, StepFinished
+from flows.run.events import RunFinished, RunMessage, RunStarted, StepFailed, StepFinished
+from flows.run.plan import PlannedStep
 from flows.run.step_execution import StepResult
 from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
@@ -127,8 +128,28 @@ def test_each_step_is_one_line_with_number_and_time_left(
         output = read()
     lines = _CONTROL.sub("", output).splitlines()
     assert lines[0].startswith(f"1 of {total}  {label}  built 1 min 40 s")
+    has_time_left = [bool(re.search(r"  \d+ (s|min) left", line)) for line in lines[:total]]
+    assert has_time_left == [True] * (total - 1) + [False]
     assert max(map(len, lines)) <= 80
     assert _COLOR.search(output)
+
+
+def test_time_left_is_the_estimate_of_the_plan(
+    finished: list[StepFinished], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    event = finished[0]
+    event.run.planned = (
+        PlannedStep("slow", "build", expected_seconds=600.0),
+        PlannedStep("cached", "cached"),
+        PlannedStep("unknown", "unknown"),
+    )
+    result = event.result._replace(seconds=7.0)
+    with terminal(monkeypatch, columns=120) as read:
+        printer = StepPrinter()
+        printer.on_event(RunStarted(event.run))
+        for remaining, text in ((("slow", "cached"), "10 min"), (("unknown",), "7 s")):
+            printer.on_event(replace(event, result=result, remaining=remaining))
+            assert f"  {text} left" in _CONTROL.sub("", read())
 
 
 # Summary of a run

@@ -1,8 +1,9 @@
-"""Files and packages are checked before a run starts."""
+"""Files, disk space and packages are checked, and times estimated, before a run starts."""
 
 from __future__ import annotations
 
 import json
+import shutil
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,10 @@ from support.cli_runner import Cli
 from support.finetuning_builder import VOCAB, write_checkpoint
 
 import bertloom
+from flows.run import estimates
+from flows.run.estimates import format_estimate
 from flows.run.graph import Step
+from flows.run.plan import PlannedStep
 from flows.run.preflight import check_checkpoint, check_inputs
 from flows.run.stages import STAGES
 from pipelines.io import raw_files
@@ -194,3 +198,38 @@ def test_run_without_the_sample_names_the_command_that_writes_it(
         result = cli(command, "sample")
         assert result.code == 1
         assert "bertloom sample runs/sample" in result.err
+
+
+# Expected time, and a disk that is nearly full
+
+
+def test_earlier_artifacts_of_store_give_expected_time(cli: Cli, recipe: str) -> None:
+    assert bertloom.plan(recipe)[0].expected_seconds is None
+    assert cli("run", recipe, "--engine", "local", "--until", "build-documents").code == 0
+    planned = bertloom.plan(recipe, rebuild=["build-documents"], until="build-documents")
+    store = bertloom.open_store(str(Path(recipe).parent / "store"))
+    duration = store.artifact("build-documents").manifest.produced_by.duration_seconds
+    assert planned[0].expected_seconds == pytest.approx(duration)
+
+
+def test_stages_without_earlier_artifacts_are_named() -> None:
+    seconds = {"build-tokens": 60.0, "finetune.a.r0": None, "finetune.a.r1": None, "tabulate": None}
+    planned = [PlannedStep(label, "build", expected_seconds=s) for label, s in seconds.items()]
+    line = format_estimate(planned)
+    assert "about 1 min 00 s" in line
+    assert "2 finetune, 1 tabulate" in line
+    assert format_estimate(planned[1:]) == ""
+
+
+def test_disk_that_is_nearly_full_is_a_warning(
+    cli: Cli, recipe: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = shutil.disk_usage
+    for free in (1_000_000, 10**12):
+        monkeypatch.setattr(
+            estimates.shutil, "disk_usage", lambda path, free=free: real(path)._replace(free=free)
+        )
+        options = ("--until", "build-documents", "--rebuild", "all")
+        result = cli("run", recipe, "--engine", "local", *options)
+        assert result.code == 0
+        assert ("warning" in result.err) == (free < 10**9)
