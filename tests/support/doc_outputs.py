@@ -2,7 +2,7 @@
 
 `make docs-outputs` writes the outputs of such a run into the pages and draws their pictures; a test
 compares another run with them. The tutorial comes first. README repeats some of its commands. The
-commands of the other pages then use the artifacts that the tutorial built.
+commands of the other pages then use the artifacts that the tutorial built, if an output is shown.
 
 `bertloom quickstart` turns the measured time of a training step into a number of steps. Here this
 time is a constant, so every run trains the same models.
@@ -75,6 +75,8 @@ def commands(page: Path) -> Iterator[Command]:
     """Yield the recorded commands of a page in order."""
     for mark, model, block in _BLOCK.findall(page.read_text(encoding="utf-8")):
         for line, shown in _COMMAND.findall(block):
+            if not shown and mark == RUN:
+                continue
             lines = _join_predictions(shown.splitlines())
             yield Command(page, line, lines, bool(model), mark == RUN_TUTORIAL)
 
