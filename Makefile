@@ -92,7 +92,7 @@ run: setup
 	$(BIN)/bertloom sample runs/sample
 	$(BIN)/bertloom run sample --store runs/store --engine prefect
 
-# A process a core; the tests of a module stay together, as they share what is slow to make.
+# Three processes on two cores; the tests of a module stay together, as they share what is slow to make.
 test: setup-dev
 	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -m "not slow and not engines and not failures"
 
@@ -100,9 +100,8 @@ test: setup-dev
 # for those of all tests.
 files_with = $(shell grep -rl --include='test_*.py' 'mark\.$(1)\b' tests | sort)
 
-# The longest file comes first, so that no process ends late.
 slow: setup-dev
-	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -m "slow and not engines and not failures" tests/project/test_doc_outputs.py $(call files_with,slow)
+	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -m "slow and not engines and not failures" $(call files_with,slow)
 
 # Engines have an environment of their own, as theirs are other versions of what we use. They need
 # Java 17 (openjdk-17-jre-headless) and Beam's job servers ($BERTLOOM_JOB_SERVERS); one process, as

@@ -8,8 +8,7 @@ The peer, in the same run, is the reference procedure in plain Python
 (about 4,000), with sentences of about 25 tokens. If the folder of real data exists
 (BERTLOOM_DATA), English Wikipedia, Wikibooks and novels follow, cleaned and tokenized by this
 project. Prints process times, the median of `--repeat` runs. The time of a step is the difference
-between runs with and without it. "Label from length" is the accuracy that
-`pipelines.lengths.PairCounts.guess_accuracy` returns.
+between runs with and without it.
 
 `--guesses` prints how well single features of a pair tell its label (benchmarks/label_guesses.py):
 a row per corpus, length and procedure, over five passes.
@@ -50,7 +49,6 @@ from pipelines.instances.pairing import (
     next_sentence_pairs,
 )
 from pipelines.instances.token_documents import TokenDocuments
-from pipelines.lengths import PairCounts
 from pipelines.wordpiece.tokenizer import WordPieceTokenizer
 from schemas.corpus_configs import (
     BooksSource,
@@ -156,23 +154,10 @@ def _create(
     return totals
 
 
-def guess_accuracy(
-    documents: TokenDocuments,
-    config: InstancesConfig,
-    vocabulary: VocabularyIds,
-) -> float:
-    """Return the accuracy of the best guess of labels from lengths; 0.5 if nothing is paired."""
-    made = list(_batches(documents, config, vocabulary))
-    lengths = np.concatenate([np.diff(batch.input_offsets) for batch in made])
-    labels = np.concatenate([batch.next_sentence_label for batch in made])
-    length = config.max_seq_length
-    return PairCounts.from_pairs(lengths, labels, max_seq_length=length).guess_accuracy() or 0.5
-
-
 def measure_plain(
     documents: TokenDocuments, config: InstancesConfig, vocabulary: VocabularyIds
-) -> tuple[float, float, float, float]:
-    """Return tokens per second, mean fill, random share and guess accuracy of the reference."""
+) -> tuple[float, float, float]:
+    """Return tokens per second, mean fill and random share of the reference."""
     lists = as_lists(documents, tokens=PLAIN_TOKENS)
     source = sum(len(sentence) for document in lists for sentence in document)
     made: list[Any] = []
@@ -180,8 +165,7 @@ def measure_plain(
     length = config.max_seq_length
     lengths = np.array([len(one.input_ids) for one in made])
     labels = np.array([int(one.is_random) for one in made])
-    pairs = PairCounts.from_pairs(lengths, labels, max_seq_length=length)
-    return source / seconds, lengths.mean() / length, labels.mean(), pairs.guess_accuracy() or 0.5
+    return source / seconds, lengths.mean() / length, labels.mean()
 
 
 def report(
@@ -200,8 +184,7 @@ def report(
     paired = median_seconds(lambda: _pair_only(documents, config), repeat)
     unmasked, whole = seconds("none"), seconds("wordpiece")
     words, spans = seconds("whole-word"), seconds("span")
-    plain, plain_fill, plain_random, plain_guess = measure_plain(documents, config, vocabulary)
-    guess = guess_accuracy(documents, config, vocabulary)
+    plain, plain_fill, plain_random = measure_plain(documents, config, vocabulary)
     shares = [part / whole for part in (paired, unmasked - paired, whole - unmasked)]
     fill = totals["tokens"] / totals["instances"] / length
     print(
@@ -212,8 +195,7 @@ def report(
         f" {totals['instances']:,} instances of {len(documents):,} documents\n"
         f"    emitted / source {totals['tokens'] / tokens:.3f}; fill {fill:.3f} (plain"
         f" {plain_fill:.3f}); random next {totals['random-next'] / totals['instances']:.3f} (plain"
-        f" {plain_random:.3f}); masked {totals['masked-tokens'] / totals['tokens']:.4f};"
-        f" label from length {guess:.3f} (plain {plain_guess:.3f})",
+        f" {plain_random:.3f}); masked {totals['masked-tokens'] / totals['tokens']:.4f}",
         flush=True,
     )
 

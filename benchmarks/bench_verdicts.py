@@ -22,12 +22,8 @@ import numpy.typing as npt
 from scipy.stats import norm, ttest_ind
 
 from benchmarks.timing import parser_for
-from model.tables.compare import LEVEL, Comparison, Side, compare
-from model.tables.resampling import Sample
+from model.tables.compare import LEVEL, Pair, Sample, Side, compare
 from model.tasks.row_terms import mean_terms
-
-PAIR = Comparison(first="first", second="second", title="task", columns=("task",))
-"""Systems to compare."""
 
 Answers = npt.NDArray[np.bool_]
 """Right answers, shape (restarts, rows)."""
@@ -83,16 +79,15 @@ def draw_systems(
 
 def p_value(first: Answers, second: Answers, *, name: str) -> float | None:
     """Return p of bertloom's comparison; `name` seeds the draws."""
-    sides = [
+    one, other = (
         Side(
             float(answers.mean()),
             len(answers),
             Sample(f"{name} {side}", name, tuple(mean_terms(row) for row in answers)),
         )
         for side, answers in (("first", first), ("second", second))
-    ]
-    p: float | None = compare([(PAIR, [(sides[0], sides[1])])])[0].p
-    return p
+    )
+    return compare([[Pair("first", "second", "task", "task", (one, other))]])[0].p
 
 
 def verdict_rates(

@@ -10,16 +10,23 @@ predicts; this module does not load torch.
 from __future__ import annotations
 
 import json
+import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from model.finetuning.comparison import Comparison, Trial, compare, read_trials
-from model.finetuning.jobs import EvaluationJob
-from model.task_results import EvaluationResult, join_cuts
+from model.finetuning.jobs import METRICS_FILE, EvaluationJob
+from model.task_results import (
+    DEV,
+    EvaluationResult,
+    GridPoint,
+    ScoredTrial,
+    TrialResult,
+    join_cuts,
+)
 from model.tasks import Task, find_task
 from model.tasks.examples import read_examples, splits_of
 from model.tasks.prediction_files import check_ids, predictions_file
@@ -29,21 +36,104 @@ from model.training.health import read_warnings, summarize_restarts, warnings_js
 from model.training.workers import call_in_worker
 from pipelines.io.stage_inputs import check_files, input_file
 from pipelines.progress import current_step_name
+from schemas.errors import PredictionsError
 from schemas.execution_configs import ExecutionConfig
 from schemas.finetune_configs import EvaluateConfig
 from schemas.fingerprint import content_digest
 from schemas.manifest import FileEntry, StageInput, StageOutput
-from schemas.trial_names import trial_entry
+from schemas.trial_names import AXES, grid_point, trial_entry
 
 if TYPE_CHECKING:
     from model.finetuning import prediction as prediction  # runs elsewhere: part of the key
     from model.tasks.row_terms import RowTerms
-    from model.tasks.task_type import Scored, TaskType
+    from model.tasks.task_types import Scored, TaskType
 
 
 _EXAMPLES = "examples"
-_METRICS_FILE = "metrics.json"
 _TRAINED_ON = frozenset({"train", "augmentation"})
+
+
+class Trial(NamedTuple):
+    """Finished training."""
+
+    name: str
+    """Name such as `bs16-lr2e-05-ep3-r0`, prefixed with the entry's name if there are several."""
+
+    artifact: StageInput
+    result: TrialResult
+
+    @property
+    def point(self) -> str:
+        """Name of the grid point, shared by its restarts."""
+        return grid_point(self.name)
+
+
+class Comparison(NamedTuple):
+    """Trials of a grid, compared on dev."""
+
+    best: list[Trial]
+    """Trials from best to worst; equal ones in the order of `read_trials`."""
+
+    points: tuple[GridPoint, ...]
+    """Grid points in the order of the trials."""
+
+    best_point: str
+    """Name of the point with the highest mean."""
+
+    @property
+    def restarts(self) -> list[Trial]:
+        """Trials of the best point."""
+        return [trial for trial in self.best if trial.point == self.best_point]
+
+
+def read_trials(inputs: Mapping[str, StageInput]) -> list[Trial]:
+    """Return the trials of a stage's inputs, by entry, batch, learning rate, epochs and restart.
+
+    The order does not depend on the recipe's order, which is not part of any cache key.
+    """
+
+    def order(trial: Trial) -> tuple[Any, ...]:
+        return (trial_entry(trial.name), *(getattr(trial.result.cell, axis) for axis in AXES))
+
+    return sorted(
+        (
+            Trial(name, artifact, TrialResult.from_statistics(artifact.statistics, where=name))
+            for name, artifact in inputs.items()
+        ),
+        key=order,
+    )
+
+
+def compare(trials: list[Trial], *, metric: str) -> Comparison:
+    """Rank trials by a metric on dev (the larger the better).
+
+    Raises:
+        PredictionsError: A trial does not have the metric, because dev has no answers.
+    """
+    scores: dict[str, float] = {}
+    points: dict[str, list[float]] = {}
+    for trial in trials:
+        value = trial.result.metrics.get(DEV, {}).get(metric)
+        if value is None:
+            raise PredictionsError(
+                f"{trial.name}: expected {metric} on dev, got none. Give a dev split with answers"
+            )
+        scores[trial.name] = value
+        points.setdefault(trial.point, []).append(value)
+    means = {name: statistics.fmean(values) for name, values in points.items()}
+    return Comparison(
+        best=sorted(trials, key=lambda trial: -scores[trial.name]),
+        points=tuple(
+            GridPoint(
+                name=name,
+                mean=means[name],
+                sd=statistics.stdev(values) if len(values) > 1 else 0.0,
+                runs=len(values),
+            )
+            for name, values in points.items()
+        ),
+        best_point=max(means, key=means.__getitem__),
+    )
 
 
 def evaluate(
@@ -67,28 +157,32 @@ def evaluate(
         RunnerError: The worker process was killed.
     """
     del execution
-    trials = read_trials({name: given for name, given in inputs.items() if name != _EXAMPLES})
+    trials = read_trials({name: item for name, item in inputs.items() if name != _EXAMPLES})
     with TemporaryDirectory(prefix="bertloom-evaluate-") as folder:
         work = _Work(config, inputs[_EXAMPLES], folder)
         task, examples = work.task, work.examples
         compared = compare(trials, metric=task.metrics[0])
-        chosen = _different(compared.best)[: config.ensemble_size]
+        # Entries of equal configuration share one model, which would count twice in an ensemble.
+        distinct: dict[str, Trial] = {}
+        for trial in compared.best:
+            distinct.setdefault(content_digest(trial.artifact.files), trial)
+        chosen = list(distinct.values())[: config.ensemble_size]
         splits = tuple(split for split in splits_of(examples) if split not in _TRAINED_ON)
         threshold = work.predict(chosen, splits)
         scored = {split: work.score(split) for split in splits}
-        known = {split: found.metrics for split, found in scored.items() if found.metrics}
+        known = {split: item.metrics for split, item in scored.items() if item.metrics}
         restarts = work.score_restarts(compared, chosen, known=known)
-        for split, found in scored.items():
+        for split, item in scored.items():
             official = work.task_type.official_files(
                 read_examples(examples, split),
-                found.predictions,
+                item.predictions,
                 task=task,
                 split=split,
                 threshold=threshold,
             )
             for name, content in official.items():
                 Path(folder, name).write_bytes(content)
-        Path(folder, _METRICS_FILE).write_bytes(to_json(known))
+        Path(folder, METRICS_FILE).write_bytes(to_json(known))
         files = write_folder(Path(folder), output=output)
         baseline = work.score_majority(known)
         majority_label = str(work.majority_answer.get("label", ""))
@@ -114,7 +208,14 @@ def evaluate(
         cut=join_cuts([examples_cut(examples.statistics), *trained]),
         threshold=threshold,
         warnings=tuple(warnings_json(summarize_restarts(warnings))),
-        trials=compared.scored_trials(restarts),
+        trials=tuple(
+            ScoredTrial(
+                name=trial.name,
+                **trial.result.cell.model_dump(),
+                metrics={**trial.result.metrics, **restarts.get(trial.name, {})},
+            )
+            for trial in sorted(trials, key=lambda trial: trial.name)
+        ),
         points=compared.points,
         best=compared.best[0].name,
         best_point=compared.best_point,
@@ -125,15 +226,6 @@ def evaluate(
         statistics=result.to_statistics(),
         notes=_notes(config, task, chosen=chosen),
     )
-
-
-def _different(trials: list[Trial]) -> list[Trial]:
-    """Return distinct models: entries of equal configuration share one model, which would count
-    twice in an ensemble."""
-    found: dict[str, Trial] = {}
-    for trial in trials:
-        found.setdefault(content_digest(trial.artifact.files), trial)
-    return list(found.values())
 
 
 @dataclass(frozen=True)
@@ -201,20 +293,20 @@ class _Work:
         splits = [split for split in known if split != "dev"]
         if not splits or any(trial_entry(trial.name) for trial in compared.best):
             return {}
-        found = {}
+        scores = {}
         if len(chosen) == 1:
-            found[chosen[0].name] = {split: known[split] for split in splits}
+            scores[chosen[0].name] = {split: known[split] for split in splits}
         for trial in compared.restarts:
-            if trial.name in found:
+            if trial.name in scores:
                 continue
             with TemporaryDirectory(prefix="bertloom-restart-") as own:
                 work = replace(self, folder=own)
                 work.predict([trial], splits)
-                found[trial.name] = {split: work.score(split).metrics for split in splits}
+                scores[trial.name] = {split: work.score(split).metrics for split in splits}
                 for split in splits:
                     path = Path(self.folder, predictions_file(f"{split}-{trial.name}"))
                     path.write_bytes(Path(own, predictions_file(split)).read_bytes())
-        return found
+        return scores
 
     def write_row_terms(self, restarts: Sequence[Trial], *, output: str) -> FileEntry:
         """Write the terms of dev for each restart and for the majority class."""
@@ -230,7 +322,7 @@ class _Work:
             predictions = [json.loads(line) for line in file.read().splitlines()]
             check_ids(predictions, dev, where=file.url)
             yield trial.name, self.task_type.row_terms(dev, predictions, task=self.task)
-        predictions = self.task_type.majority_predictions(dev, self.majority_answer)
+        predictions = self.task_type.repeat_answer(dev, self.majority_answer)
         yield "", self.task_type.row_terms(dev, predictions, task=self.task)
 
     @cached_property
@@ -245,7 +337,7 @@ class _Work:
         answer, metrics = self.majority_answer, {}
         for split in splits:
             rows = read_examples(self.examples, split)
-            predictions = self.task_type.majority_predictions(rows, answer)
+            predictions = self.task_type.repeat_answer(rows, answer)
             metrics[split] = self.task_type.score(rows, predictions, task=self.task)
         return metrics
 

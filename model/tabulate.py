@@ -10,11 +10,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from model.tables.document import JSON_FILE, Tables, build_tables
+from model.tables.filled_tables import Sweep
 from model.tables.glue_submission import build_submission
 from model.tables.render import to_csv, to_markdown
 from model.tables.results import Evaluation, in_order, result_rows
-from model.tables.sweeps import Sweep
-from model.tasks import TASKS
 from model.tasks.row_terms import read_row_terms
 from model.training.artifact_files import write_file
 from schemas.errors import PredictionsError
@@ -41,8 +40,7 @@ def tabulate(
         execution: Unused.
 
     Raises:
-        PredictionsError: Statistics of an artifact are not those of an evaluation, or a prediction
-            for GLUE's server has no answer.
+        PredictionsError: Statistics of an artifact are not those of an evaluation.
         ArtifactCorruptError: Predictions differ from their manifest.
     """
     del execution
@@ -50,11 +48,11 @@ def tabulate(
     phases = {phase: inputs[name] for phase, name in names.items() if name in inputs}
     evaluated = {name: item for name, item in inputs.items() if name not in names.values()}
     evaluations = _read_evaluations(evaluated)
-    results = result_rows(evaluations, tasks=TASKS)
+    results = result_rows(evaluations)
     sweep = Sweep(config, results, phases)
     # Compared variants are not submitted.
     whole = [item for item in evaluations if item.entry not in sweep.entries]
-    submission = build_submission(whole, inputs=evaluated, tasks=TASKS)
+    submission = build_submission(whole, inputs=evaluated)
     tables = build_tables(sweep)
     contents = {
         JSON_FILE: tables.to_json(),
@@ -67,7 +65,8 @@ def tabulate(
         counters={
             "entries": len(evaluated),
             "numbers": len(results),
-            "comparisons": tables.comparison_count,
+            "comparisons": len(tables.comparisons)
+            + sum(len(table.comparisons) for table in tables.tables),
             "paper-tables-with-rows-of-ours": sum(bool(table.rows) for table in tables.tables),
             "submission-files": len(submission.entries),
         },
@@ -95,7 +94,7 @@ def _read_evaluations(inputs: Mapping[str, StageInput]) -> list[Evaluation]:
         )
         for entry, item in inputs.items()
     ]
-    return in_order(evaluations, tasks=TASKS)
+    return in_order(evaluations)
 
 
 def _statistics(tables: Tables) -> dict[str, Any]:

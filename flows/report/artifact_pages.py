@@ -46,7 +46,8 @@ def write_artifact_pages(
     """Write the pages of artifacts and of everything that they were built from.
 
     An existing page is written again if it does not name an artifact yet that was built from its
-    own, which is the case as long as that artifact has no page.
+    own, which is the case as long as that artifact has no page. Of two runs that end at the same
+    time, a page can lack one until `bertloom report` is called.
 
     Args:
         store: Store of the artifacts.
@@ -57,18 +58,12 @@ def write_artifact_pages(
     pages = _Pages(store, _find_lineage(store, manifests), shows_text=shows_text)
     existing = set(store.backend.names(pages.folder))
     new = {key for key in pages.artifacts if refresh or pages.path(key) not in existing}
-    while new:
-        pointers = store.pointers()
-        published = store.manifests(pointer.manifest for pointer in pointers)
+    if new:
+        published = store.manifests(pointer.manifest for pointer in store.pointers())
         pages.read_outputs(published.values(), existing=existing)
         # A missing page says that its inputs' pages do not name it yet, so it is written last.
         pages.write(pages.inputs(new) - new)
         pages.write(new)
-        # Another run can have published artifacts and written pages in the meantime.
-        known = existing | {pages.path(key) for key in new} | {item.path for item in pointers}
-        existing = set(store.backend.names(pages.folder))
-        if known.issuperset({*existing, *store.backend.names("keys")}):
-            break
 
 
 def remove_links(store: ArtifactStore, deleted: Collection[str]) -> None:

@@ -11,7 +11,6 @@ from flows.plots import Axis, Chart, linear_axis, log_axis
 from flows.report.figures import Figure, Panel
 from flows.report.run_steps import Built
 from flows.store.artifacts import ArtifactStore
-from model.formatting import format_percent
 
 _LENGTHS_FILE = "__records__/lengths.json"
 _BINS = 40
@@ -64,15 +63,10 @@ def instance_figure(store: ArtifactStore, instances: Sequence[Built]) -> Figure:
         lengths = read_lengths(store, built)
         if not lengths["instances"]["records"]:
             continue
-        note = ""
-        if (accuracy := lengths.get("guess_accuracy")) is not None:
-            percent = format_percent(accuracy)
-            note = f" Accuracy of labels guessed from the pair's length: {percent} %."
         panel = _histogram(
             f"Tokens per instance, {built.name}",
             lengths["instances"],
             max_seq_length=built.statistics["max_seq_length"],
-            note=note,
         )
         panels.append(panel)
     return Figure(panels=tuple(panels))
@@ -84,7 +78,6 @@ def _histogram(
     *,
     is_log: bool = False,
     max_seq_length: int = 0,
-    note: str = "",
 ) -> Panel:
     """Draw the percentage of records by length, on a linear or a logarithmic axis."""
     counts = {int(length): count for length, count in lengths["counts"].items()}
@@ -104,7 +97,7 @@ def _histogram(
     bars = zip(edges, edges[1:], shares, strict=False)
     chart.bars([bar for bar in bars if bar[2]], "series-1")
     chart.vertical(lengths["median"], "ink")
-    return Panel(title, chart.svg(), summary + note)
+    return Panel(title, chart.svg(), summary)
 
 
 def _shares(counts: Mapping[int, int], edges: Sequence[int]) -> list[float]:

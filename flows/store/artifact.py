@@ -162,22 +162,21 @@ class StoredArtifact:
             with backend.open(path) as source:
                 sha256 = hashlib.file_digest(cast("Any", source), "sha256").hexdigest()
         if sha256 != entry.sha256:
-            raise ArtifactCorruptError(
-                f"{self}: {backend.url(path)}: expected sha256 {entry.sha256}, got {sha256}. Run "
-                "`bertloom verify`, which quarantines the artifact, then the recipe again"
-            )
+            raise self._corrupt(path, f"expected sha256 {entry.sha256}, got {sha256}")
         _CHECKED.add(checked)
 
     def _check_size(self, entry: FileEntry) -> None:
-        path, backend, size = self._path(entry), self.store.backend, None
+        path, backend, size = self._path(entry), self.store.backend, "no file"
         if (checked := (backend.root, path)) in _CHECKED:
             return
         with contextlib.suppress(FileNotFoundError):
-            size = backend.size(path)
-        if size != entry.size_bytes:
-            raise ArtifactCorruptError(
-                f"{self}: {backend.url(path)}: expected {entry.size_bytes:,} bytes, got "
-                f"{'no file' if size is None else f'{size:,}'}. Run `bertloom verify`, which "
-                "quarantines the artifact, then the recipe again"
-            )
+            size = f"{backend.size(path)} bytes"
+        if size != f"{entry.size_bytes} bytes":
+            raise self._corrupt(path, f"expected {entry.size_bytes} bytes, got {size}")
         _CHECKED.add(checked)
+
+    def _corrupt(self, path: str, problem: str) -> ArtifactCorruptError:
+        return ArtifactCorruptError(
+            f"{self}: {self.store.url(path)}: {problem}. Run `bertloom verify`, which quarantines "
+            "the artifact, then the recipe again"
+        )

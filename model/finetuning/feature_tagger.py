@@ -23,11 +23,7 @@ from model.attention import Dropout, seed_dropout
 from model.bert import BertModel, Dense, initialize_weights
 from model.finetuning.batches import TaskBatch, TaskOutput
 from model.finetuning.heads import add_loss
-from model.finetuning.task_model import (
-    FromCheckpoint,
-    check_length,
-    task_model_from_checkpoint,
-)
+from model.finetuning.task_model import check_length, task_model_from_checkpoint
 from model.finetuning.window_lstm import BiLSTM, lay_out_windows
 from schemas.errors import ConfigError
 from schemas.finetune_configs import MIN_LAYERS, LayerChoice, TaskTypeName
@@ -198,8 +194,8 @@ def feature_tagger_from_checkpoint(
     lstm_hidden_size: int,
     dropout: float,
     seed: int,
-) -> FromCheckpoint[FeatureTagger]:
-    """Return a tagger on the encoder of a checkpoint in Hugging Face's layout.
+) -> tuple[FeatureTagger, list[str]]:
+    """Return a tagger on the encoder of a checkpoint in Hugging Face's layout, and notes for users.
 
     Args:
         folder_url: Folder of a pretrained or fine-tuned model, a local path or any fsspec URL. A
@@ -212,10 +208,9 @@ def feature_tagger_from_checkpoint(
         CheckpointError: The checkpoint is missing, unreadable, or not a supported BERT.
         ConfigError: The encoder has fewer layers than `layers` needs.
     """
-    started = task_model_from_checkpoint(
+    encoder, notes = task_model_from_checkpoint(
         folder_url, kind="tagging", outputs=outputs, dropout=dropout, seed=seed
     )
-    encoder = started.model
     model = FeatureTagger(
         encoder.config,
         vocab_size=encoder.vocab_size,
@@ -227,4 +222,4 @@ def feature_tagger_from_checkpoint(
         seed=seed,
         encoder=encoder.bert,
     )
-    return FromCheckpoint(model, started.notes)
+    return model, notes

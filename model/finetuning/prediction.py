@@ -25,11 +25,10 @@ from model.finetuning.saved_models import describe_task_model, load_task_model
 from model.hf_config import validate, vocabulary_url
 from model.tasks import find_task
 from model.tasks.examples import read_examples
-from model.tasks.features import Features
+from model.tasks.features import Encoding, Features
 from model.tasks.prediction_files import predictions_file, to_lines
 from model.tasks.qa import apply_threshold
 from model.tasks.squad_metrics import best_threshold
-from model.tasks.task_type import Encoding
 from model.tasks.task_types import TASK_TYPES
 from model.training.distributed import choose_worker_device
 from model.training.progress import ProgressFile

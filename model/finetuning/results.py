@@ -15,11 +15,10 @@ from model.finetuning.prediction import PredictionOptions, predict
 from model.finetuning.saved_models import save_task_model
 from model.finetuning.setup import DEV, TrialSetup, TrialState, phases_of
 from model.task_results import Cut, FinetunedModel, GridCell, TrainedAmount, TrialResult
-from model.tasks.prediction_files import predictions_file, to_lines
+from model.tasks.prediction_files import Prediction, predictions_file, to_lines
 from model.tasks.qa import apply_threshold
 from model.tasks.reduced_data import examples_cut
 from model.tasks.squad_metrics import best_threshold
-from model.tasks.task_type import Prediction
 from model.tasks.task_types import TASK_TYPES
 from model.training.artifact_files import to_json
 from model.training.distributed import choose_precision, device_name

@@ -13,12 +13,11 @@ from model.finetuning.batches import TaskStep, epoch_order, task_batches
 from model.finetuning.feature_tagger import FeatureTagger, feature_tagger_from_checkpoint
 from model.finetuning.heads import HEADS
 from model.finetuning.jobs import TrialJob
-from model.finetuning.task_model import TaskModel, new_task_model, task_model_from_checkpoint
+from model.finetuning.task_model import TaskModel, task_model_from_checkpoint, with_dropout
 from model.hf_config import vocabulary_url
 from model.tasks import Task, find_task
 from model.tasks.examples import read_examples, splits_of
-from model.tasks.features import Features
-from model.tasks.task_type import Encoding
+from model.tasks.features import Encoding, Features
 from model.tasks.task_types import TASK_TYPES
 from pipelines.io.stage_inputs import InputFile, input_file
 from pipelines.seeds import key_for
@@ -222,24 +221,24 @@ def _open_model(
             f"{job.name}: method features is a BiLSTM on the layers of a pretrained encoder that "
             "tags words: expected a tagging task, and init_from_phase or init_checkpoint"
         )
+    shared: dict[str, Any] = {"outputs": outputs, "dropout": config.dropout, "seed": seed}
     on_top = config.lstm_hidden_size if config.bilstm else None
-    given: dict[str, Any] = {"outputs": outputs, "dropout": config.dropout, "seed": seed}
-    of_head: dict[str, Any] = {"kind": task.type, "lstm_hidden_size": on_top}
+    head: dict[str, Any] = {"kind": task.type, "lstm_hidden_size": on_top, **shared}
     if config.model is not None:
-        return new_task_model(config.model, vocab_size=tokenizer.vocab_size, **of_head, **given)
+        shape = with_dropout(config.model, config.dropout)
+        return TaskModel(shape, vocab_size=tokenizer.vocab_size, **head)
     folder = str(config.init_checkpoint if job.checkpoint is None else job.checkpoint.data)
-    started: Any
+    model: TaskModel | FeatureTagger
     if config.method == "feature-based":
-        started = feature_tagger_from_checkpoint(
+        model, own_notes = feature_tagger_from_checkpoint(
             folder,
             layers=config.feature_layers,
             lstm_hidden_size=config.lstm_hidden_size,
-            **given,
+            **shared,
         )
     else:
-        started = task_model_from_checkpoint(folder, **of_head, **given)
-    notes += started.notes
-    model: TaskModel | FeatureTagger = started.model
+        model, own_notes = task_model_from_checkpoint(folder, **head)
+    notes += own_notes
     if tokenizer.vocab_size > model.vocab_size:
         raise CheckpointError(
             f"{folder}: expected at most {model.vocab_size:,} pieces in the vocabulary, one per "

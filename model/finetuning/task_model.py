@@ -7,7 +7,6 @@ LSTM direction.
 from __future__ import annotations
 
 import functools
-from typing import Generic, NamedTuple, TypeVar
 
 import torch
 from torch import nn
@@ -29,8 +28,6 @@ from pipelines.io.file_systems import file_system
 from schemas.errors import TrainingError
 from schemas.finetune_configs import TaskTypeName
 from schemas.model_configs import ModelConfig
-
-Model = TypeVar("Model", bound=nn.Module)
 
 BILSTM_PREFIX = "bilstm."
 """Prefix of a BiLSTM, and of the dense layer on it, in a checkpoint."""
@@ -208,40 +205,6 @@ def check_length(tokens: TokenBatch, config: ModelConfig) -> None:
         )
 
 
-class FromCheckpoint(NamedTuple, Generic[Model]):
-    """Model to fine-tune.
-
-    Attributes:
-        model: Model with a newly initialized head.
-        notes: Sentences that a user should read.
-    """
-
-    model: Model
-    notes: tuple[str, ...]
-
-
-def new_task_model(
-    config: ModelConfig,
-    *,
-    vocab_size: int,
-    kind: TaskTypeName,
-    outputs: int,
-    dropout: float,
-    seed: int,
-    lstm_hidden_size: int | None = None,
-) -> TaskModel:
-    """Return a model from scratch; `dropout` also overrides the configuration's rates."""
-    return TaskModel(
-        _with_dropout(config, dropout),
-        vocab_size=vocab_size,
-        kind=kind,
-        outputs=outputs,
-        dropout=dropout,
-        lstm_hidden_size=lstm_hidden_size,
-        seed=seed,
-    )
-
-
 def task_model_from_checkpoint(
     folder_url: str,
     *,
@@ -250,8 +213,8 @@ def task_model_from_checkpoint(
     dropout: float,
     seed: int,
     lstm_hidden_size: int | None = None,
-) -> FromCheckpoint[TaskModel]:
-    """Return a model with the encoder of a checkpoint in Hugging Face's layout.
+) -> tuple[TaskModel, list[str]]:
+    """Return a model with the encoder of a checkpoint in Hugging Face's layout, and notes for users.
 
     The checkpoint may be a pretrained model with or without heads, or a model fine-tuned for
     another task. Its heads are ignored. A causal model stays causal (paper 5.1).
@@ -271,7 +234,7 @@ def task_model_from_checkpoint(
     read = _read_shared(folder_url, _versions(folder_url))
     state, weights_url = read.state, read.weights_url
     model = TaskModel(
-        _with_dropout(read.config, dropout),
+        with_dropout(read.config, dropout),
         vocab_size=read.described.vocab_size,
         kind=kind,
         outputs=outputs,
@@ -282,9 +245,9 @@ def task_model_from_checkpoint(
     )
     encoder = {name: tensor for name, tensor in state.items() if not name.startswith(_HEADS)}
     shapes = {f"bert.{name}": parameter.shape for name, parameter in model.bert.named_parameters()}
-    found = from_hf_state(encoder, shapes, where=weights_url)
-    fill_parameters(model, found)
-    has_pooler = "bert.pooler.weight" in found
+    parameters = from_hf_state(encoder, shapes, where=weights_url)
+    fill_parameters(model, parameters)
+    has_pooler = "bert.pooler.weight" in parameters
     _draw_head(model, seed=seed, draws_pooler=not has_pooler)
     notes = []
     if not has_pooler and model.reads_pooler:
@@ -296,7 +259,7 @@ def task_model_from_checkpoint(
             f"{read.where}: causal model, stays causal"
             + (", pooled at the last token of each sequence" if model.reads_pooler else "")
         )
-    return FromCheckpoint(model, tuple(notes))
+    return model, notes
 
 
 @functools.lru_cache(maxsize=1)
@@ -313,7 +276,8 @@ def _versions(folder_url: str) -> tuple[str, ...]:
     return tuple(fs.ukey(f"{folder}/{name}") for name in names)
 
 
-def _with_dropout(config: ModelConfig, dropout: float) -> ModelConfig:
+def with_dropout(config: ModelConfig, dropout: float) -> ModelConfig:
+    """Return a configuration with another dropout rate of attention and hidden layers."""
     return config.model_copy(
         update={"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
     )

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from safetensors.torch import save as save_tensors
+
 from model.hf_weights import save_model
 from model.pretraining.evaluation import held_out_caution
 from model.pretraining.job import TrainingJob
@@ -53,14 +55,15 @@ def publish(job: TrainingJob, *, output: str, raw_inputs: tuple[RawInput, ...] =
     latest, state = _read_last_checkpoint(job)
     vocab = input_file(job.vocabulary, VOCAB_FILE)
     model = open_model(job, vocab=vocab)
-    model.load_state_dict(latest.tensors["model"])
+    tensors = latest.tensors
+    model.load_state_dict(tensors["model"])
     pad_id = read_vocab(vocab).index(PAD)
     tokenizer = {name: input_file(job.vocabulary, name).read() for name in _TOKENIZER_FILES}
     snapshots = Snapshots(job)
     contents = {
         **save_model(model, pad_token_id=pad_id),
         **tokenizer,
-        OPTIMIZER_FILE: latest.files["optimizer"],
+        OPTIMIZER_FILE: save_tensors(tensors["optimizer"], metadata={"format": "pt"}),
         STATE_FILE: to_json(_next_phase_state(job, state)),
     }
     files = [write_file(path, [data], output=output) for path, data in sorted(contents.items())]

@@ -1,26 +1,77 @@
-"""Comparisons of entries and of variants on dev. All comparisons of a table are one family."""
+"""One comparison for all verdicts: the difference of two mean scores, tested by resampling.
+
+A difference must hold for other rows and for other restarts. Each draw
+
+* draws as many dev rows as there are, with replacement, and computes the metric of each restart.
+  All entries that predicted the same rows get the same draws, so their differences are paired;
+* moves the mean of each entry by Student's t (restarts - 1) times the standard error of a mean over
+  restarts. The t distribution makes up for a variance that is known from a few restarts only. Part
+  of the variance between restarts is that of the rows, which is drawn already and subtracted;
+* moves the mean by about one row. Without it, tests are too sure where only a few rows differ.
+
+Means stay within the range of the metric. All comparisons of a table are one family, for which
+p-values are adjusted. `benchmarks/bench_verdicts.py` has the error rates.
+"""
 
 from __future__ import annotations
 
 import itertools
+import math
 import statistics
-from collections.abc import Collection, Iterable, Sequence
-from typing import Any, Literal, NamedTuple, Self
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, Self
 
 import numpy as np
 from pydantic import computed_field
 
-from model.tables.paper import FEATURES_TABLE
-from model.tables.resampling import Sample, count_draws, draw_means
-from model.tables.results import MAJORITY_CLASS, ResultRow, main_rows
-from model.task_results import FinetunedModel, Result
-from model.tasks.row_terms import Float64s
+from model.task_results import Result
+from model.tasks.row_terms import Float64s, RowTerms, StoredTerms, lowest_value, weighted_values
+from pipelines.seeds import rng_for
 
 LEVEL = 0.05
 MEAN = "mean"
-FINE_TUNED = "fine-tuned"
-SCRATCH = "scratch"
+DRAWS = 2000
+_DRAWS_PER_COMPARISON = 80
+"""Draws for each comparison of a family: the smallest possible p, 2 / (draws + 1), must be below
+0.05 after Holm's correction."""
+
 _INTERVAL = (0.025, 0.975)
+_MAX_BLOCK = 4_000_000
+"""Weights to draw at once, draws times rows."""
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """Terms of one metric for the dev rows and restarts of an entry, or for the majority class."""
+
+    entry: str
+    """Name that seeds the draws of restarts; "" for a score without restarts."""
+
+    rows: str
+    """Digest of the rows, which seeds the draws of rows."""
+
+    restarts: tuple[RowTerms, ...]
+
+    @property
+    def size(self) -> int:
+        """Number of rows."""
+        return len(self.restarts[0].terms)
+
+
+def read_samples(entry: str, records: Iterable[StoredTerms]) -> dict[tuple[str, str], Sample]:
+    """Return the samples of an evaluation by metric and entry, "" for the majority class."""
+    groups: dict[tuple[str, str], list[StoredTerms]] = {}
+    for record in records:
+        groups.setdefault((record.metric, entry if record.trial else ""), []).append(record)
+    return {
+        key: Sample(
+            entry=key[1],
+            rows=group[0].rows,
+            restarts=tuple(RowTerms(item.statistic, item.terms) for item in group),
+        )
+        for key, group in groups.items()
+    }
 
 
 class Side(NamedTuple):
@@ -32,18 +83,31 @@ class Side(NamedTuple):
 
     sample: Sample | None
 
-    @classmethod
-    def of(cls, row: ResultRow) -> Side:
-        """Return the mean of an entry."""
-        return cls(mean_of(row), len(row.runs), row.sample)
-
     @property
     def is_tested(self) -> bool:
         """False with one restart, which does not show the noise, or without scores of rows."""
         return self.sample is not None and self.runs != 1
 
 
-Pair = tuple[Side, Side]
+class Pair(NamedTuple):
+    """Two sides to compare in one task or column."""
+
+    first: str
+    second: str
+    title: str
+    """Task with the name of its data, or column of the table."""
+
+    column: str
+    """Name of the task, or column of the table."""
+
+    sides: tuple[Side, Side]
+    context: str = ""
+    paper: float | None = None
+
+    @property
+    def is_tested(self) -> bool:
+        """Whether both sides have scores that show the noise."""
+        return all(side.is_tested for side in self.sides)
 
 
 class Comparison(Result):
@@ -118,22 +182,18 @@ class Comparison(Result):
         return self.model_copy(update={**swapped, **means, "low": low, "high": high})
 
 
-def compare(family: Sequence[tuple[Comparison, Sequence[Pair]]]) -> tuple[Comparison, ...]:
-    """Return comparisons with their tests, each on the mean over its pairs.
-
-    They are one family: p-values are adjusted for all of them.
-    """
-    draws = count_draws(len(family))
-    means = _draw_sides([side for _, pairs in family for pair in pairs for side in pair], draws)
-    results = [_test(pairs, means, draws=draws) for _, pairs in family]
-    adjusted = holm_adjust([result["p"] for result in results])
+def compare(family: Sequence[Sequence[Pair]]) -> tuple[Comparison, ...]:
+    """Return a comparison for each group of pairs: on the mean over its pairs, if several."""
+    draws = max(DRAWS, _DRAWS_PER_COMPARISON * len(family))
+    means = _draw_sides([side for group in family for pair in group for side in pair.sides], draws)
+    items = [_test(group, means, draws=draws) for group in family]
+    adjusted = holm_adjust([item.p for item in items])
     return tuple(
-        item.model_copy(update={**result, "adjusted": p, **_describe(pairs)})
-        for (item, pairs), result, p in zip(family, results, adjusted, strict=True)
+        item.model_copy(update={"adjusted": p}) for item, p in zip(items, adjusted, strict=True)
     )
 
 
-def _draw_sides(sides: Sequence[Side], draws: int) -> dict[int, Float64s]:
+def _draw_sides(sides: Iterable[Side], draws: int) -> dict[int, Float64s]:
     """Return the mean scores in each draw by the `id` of the sample; rows are drawn once."""
     groups: dict[str, dict[int, Sample]] = {}
     for side in sides:
@@ -145,27 +205,36 @@ def _draw_sides(sides: Sequence[Side], draws: int) -> dict[int, Float64s]:
     return means
 
 
-def _test(pairs: Sequence[Pair], means: dict[int, Float64s], *, draws: int) -> dict[str, Any]:
-    """Return the interval and the p-value of the mean difference."""
-    if not all(side.is_tested for pair in pairs for side in pair):
-        return {"low": None, "high": None, "p": None}
-    parts = [means[id(first.sample)] - means[id(second.sample)] for first, second in pairs]
-    differences = np.mean(parts, axis=0)
-    low, high = np.quantile(differences, _INTERVAL).tolist()
-    tail = min(int((differences <= 0).sum()), int((differences >= 0).sum()))
-    return {"low": low, "high": high, "p": min(1.0, 2 * (1 + tail) / (1 + draws))}
-
-
-def _describe(pairs: Sequence[Pair]) -> dict[str, Any]:
-    """Return the means of both sides, and the smallest numbers of restarts and rows."""
-    first, second = zip(*pairs, strict=True)
-    samples = [side.sample for pair in pairs for side in pair]
-    return {
-        "first_mean": statistics.fmean(side.mean for side in first),
-        "second_mean": statistics.fmean(side.mean for side in second),
-        "runs": (min(side.runs for side in first), min(side.runs for side in second)),
-        "rows": min(sample.size if sample else 0 for sample in samples),
-    }
+def _test(group: Sequence[Pair], means: dict[int, Float64s], *, draws: int) -> Comparison:
+    """Return the comparison on the mean over pairs, with its interval and p-value."""
+    pair = group[0]
+    first, second = zip(*(pair.sides for pair in group), strict=True)
+    samples = [side.sample for side in (*first, *second)]
+    paper = [pair.paper for pair in group if pair.paper is not None]
+    low = high = p = None
+    if all(pair.is_tested for pair in group):
+        parts = [
+            means[id(a.sample)] - means[id(b.sample)] for a, b in zip(first, second, strict=True)
+        ]
+        differences = np.mean(parts, axis=0)
+        low, high = np.quantile(differences, _INTERVAL).tolist()
+        tail = min(int((differences <= 0).sum()), int((differences >= 0).sum()))
+        p = min(1.0, 2 * (1 + tail) / (1 + draws))
+    return Comparison(
+        first=pair.first,
+        second=pair.second,
+        title=pair.title if len(group) == 1 else MEAN,
+        columns=tuple(pair.column for pair in group),
+        context=pair.context,
+        paper=round(statistics.fmean(paper), 2) if len(paper) == len(group) else None,
+        first_mean=statistics.fmean(side.mean for side in first),
+        second_mean=statistics.fmean(side.mean for side in second),
+        low=low,
+        high=high,
+        p=p,
+        runs=(min(side.runs for side in first), min(side.runs for side in second)),
+        rows=min(sample.size if sample else 0 for sample in samples),
+    )
 
 
 def holm_adjust(values: Sequence[float | None]) -> list[float | None]:
@@ -178,175 +247,70 @@ def holm_adjust(values: Sequence[float | None]) -> list[float | None]:
     return adjusted
 
 
-# Entries
-
-
-def compare_entries(
-    rows: Sequence[ResultRow], *, swept: Collection[str] = ()
-) -> tuple[Comparison, ...]:
-    """Compare all pairs of entries of a task by the means of their best grid points.
-
-    If several tasks have pretrained twins, the last comparison is the mean over them.
-
-    Grid points were selected on the same dev rows, so means are biased upward, and more for larger
-    grids. `model.tables.sweeps` compares variants of a sweep.
-
-    Args:
-        rows: Results of all entries.
-        swept: Entries of the sweep.
-    """
-    family: list[tuple[Comparison, Sequence[Pair]]] = []
-    for pair in itertools.combinations(comparable_rows(rows), 2):
-        if is_comparable(*pair) and not {row.entry for row in pair} <= set(swept):
-            first, second = sorted(pair, key=mean_of, reverse=True)
-            sides = (Side.of(first), Side.of(second))
-            family.append((_untested(first, second.entry), [sides]))
-    twins = list(pretraining_twins(rows, swept=swept).items())
-    pairs = {task: (Side.of(first), Side.of(second)) for task, (first, second) in twins}
-    tested = {task: pair for task, pair in pairs.items() if all(s.is_tested for s in pair)} or pairs
-    if len(tested) > 1:
-        item = Comparison(
-            first="pretrained", second="from scratch", title=MEAN, columns=tuple(tested)
-        )
-        family.append((item, list(tested.values())))
-    return compare(family)
-
-
-def _untested(row: ResultRow, second: str) -> Comparison:
-    """Return the comparison of an entry with another side, before the test."""
-    return Comparison(first=row.entry, second=second, title=row.name, columns=(row.task,))
-
-
-def compare_with_majority(rows: Sequence[ResultRow]) -> tuple[Comparison, ...]:
-    """Compare each entry with the majority class on the same rows; all of them are one family."""
-    return compare(
-        [
-            (
-                _untested(row, MAJORITY_CLASS),
-                [(Side.of(row), Side(row.majority, 0, row.majority_sample))],
-            )
-            for row in comparable_rows(rows)
-            if row.majority is not None
-        ]
-    )
-
-
-def pretraining_twins(
-    rows: Sequence[ResultRow], *, swept: Collection[str] = ()
-) -> dict[str, tuple[ResultRow, ResultRow]]:
-    """Return for each task its best pretrained entry that has a twin from scratch, and the twin.
-
-    Twins have the same shape, method and data.
-    """
-    ranked = [row for row in comparable_rows(rows) if row.entry not in swept]
-    ranked.sort(key=mean_of, reverse=True)
-    scratch = [row for row in ranked if row.start == SCRATCH]
-    twins: dict[str, tuple[ResultRow, ResultRow]] = {}
-    for row in ranked:
-        others = (other for other in scratch if _without_start(other) == _without_start(row))
-        twin = next(others, None)
-        if twin is not None and row.start != SCRATCH:
-            twins.setdefault(row.task, (row, twin))
-    return {row.task: twins[row.task] for row in rows if row.task in twins}
-
-
-def _without_start(row: ResultRow) -> tuple[str, str, FinetunedModel]:
-    return row.task, row.method, row.settings.model_copy(update={"start": ""})
-
-
-def comparable_rows(rows: Sequence[ResultRow]) -> list[ResultRow]:
-    """Return the main rows with a mean."""
-    return [row for row in main_rows(rows) if row.mean is not None]
-
-
-def is_comparable(first: ResultRow, second: ResultRow) -> bool:
-    """Return whether two entries have the same task, metric and data."""
-    return (first.task, first.metric, first.data) == (second.task, second.metric, second.data)
-
-
-def mean_of(row: ResultRow) -> float:
-    """Return the mean over restarts, or 0 without restarts."""
-    return row.mean or 0.0
-
-
-# Variants
-
-
-class VariantPair(NamedTuple):
-    """Two variants to compare in one column."""
-
-    column: str
-    first: str
-    second: str
-    context: str
-    sides: Pair
-    paper: float | None
-
-
-def compare_variants(pairs: Sequence[VariantPair]) -> tuple[Comparison, ...]:
-    """Compare each pair in its column, and on the mean over all columns that both variants have."""
-    groups: dict[tuple[str, str, str], list[VariantPair]] = {}
+def compare_in_columns(pairs: Sequence[Pair]) -> tuple[Comparison, ...]:
+    """Compare each pair in its column, and on the mean over all columns that both sides have."""
+    groups: dict[tuple[str, str, str], list[Pair]] = {}
     for pair in pairs:
         groups.setdefault((pair.first, pair.second, pair.context), []).append(pair)
-    family = [[pair] for pair in pairs] + [group for group in groups.values() if len(group) > 1]
-    return compare(
-        [
-            (
-                Comparison(
-                    first=group[0].first,
-                    second=group[0].second,
-                    title=group[0].column if len(group) == 1 else MEAN,
-                    columns=tuple(pair.column for pair in group),
-                    context=group[0].context,
-                    paper=_mean_of_known([pair.paper for pair in group]),
-                ),
-                [pair.sides for pair in group],
-            )
-            for group in family
-        ]
-    )
-
-
-def _mean_of_known(values: Iterable[float | None]) -> float | None:
-    """Return the mean; None if a value is not known."""
-    numbers = list(values)
-    known = [value for value in numbers if value is not None]
-    return round(statistics.fmean(known), 2) if len(known) == len(numbers) else None
-
-
-def compare_features(rows: Sequence[ResultRow]) -> tuple[Comparison, ...]:
-    """Compare fine-tuning with each choice of feature layers of a model (Table 7), on dev."""
-    models: dict[str, list[ResultRow]] = {}
-    for row in comparable_rows(rows):
-        if row.paper_table == FEATURES_TABLE.key:
-            shape = row.settings.model_copy(update={"feature_layers": ""})
-            models.setdefault(f"{row.task} {shape}", []).append(row)
-    pairs = []
-    for group in models.values():
-        fine_tuned = [row for row in group if row.method == "fine-tune"]
-        best = max(fine_tuned, key=mean_of, default=None)
-        pairs += [
-            VariantPair(
-                column=row.paper_column,
-                first=FINE_TUNED,
-                second=row.settings.feature_layers,
-                context=row.start if len(models) > 1 else "",
-                sides=(Side.of(best), Side.of(row)),
-                paper=FEATURES_TABLE.difference(
-                    "BERT_BASE", row.settings.feature_layers, row.paper_column
-                ),
-            )
-            for row in group
-            if best and row.settings.feature_layers
-        ]
-    return compare_variants(pairs)
+    means = [group for group in groups.values() if len(group) > 1]
+    return compare([*([pair] for pair in pairs), *means])
 
 
 def on_means(comparisons: Iterable[Comparison]) -> list[Comparison]:
-    """Return one comparison for each pair of variants: on the mean of its columns, if several."""
+    """Return one comparison for each two sides: on the mean of their columns, if several."""
     pairs: dict[tuple[str, str, str], Comparison] = {}
     for item in comparisons:
         key = (item.first, item.second, item.context)
         if key not in pairs or item.title == MEAN:
             pairs[key] = item
     return list(pairs.values())
+
+
+# Draws
+
+
+def draw_means(samples: Sequence[Sample], *, draws: int) -> list[Float64s]:
+    """Return the mean scores of entries on the same rows in each draw, each of shape (draws,)."""
+    scores: list[list[Float64s]] = [[] for _ in samples]
+    for weights in _row_weights(samples[0], draws=draws):
+        for sample, blocks in zip(samples, scores, strict=True):
+            values = [weighted_values(terms, weights) for terms in sample.restarts]
+            blocks.append(np.stack(values, axis=1))
+    return [
+        _add_restarts(sample, np.concatenate(blocks))
+        for sample, blocks in zip(samples, scores, strict=True)
+    ]
+
+
+def _row_weights(sample: Sample, *, draws: int) -> Iterator[Float64s]:
+    """Yield blocks of draws: the number of times that each row is drawn, shape (draws, rows)."""
+    rng, size = rng_for(0, "dev-rows", sample.rows), sample.size
+    block = max(1, _MAX_BLOCK // size)
+    for start in range(0, draws, block):
+        count = min(block, draws - start)
+        rows = rng.integers(0, size, (count, size)) + size * np.arange(count)[:, None]
+        counts = np.bincount(rows.ravel(), minlength=count * size)
+        yield counts.reshape(count, size).astype(np.float64)
+
+
+def _add_restarts(sample: Sample, scores: Float64s) -> Float64s:
+    """Return the means of the restarts' scores on drawn rows, as if restarts were drawn, too."""
+    means: Float64s = scores.mean(axis=1)
+    if sample.entry:
+        draws, restarts = scores.shape
+        rng = rng_for(0, "restarts", sample.entry)
+        error = math.sqrt(_restart_variance(sample, scores) / restarts)
+        means += error * rng.standard_t(restarts - 1, draws)
+        means += rng.standard_normal(draws) / (math.sqrt(2) * sample.size)
+    return np.clip(means, lowest_value(sample.restarts[0].statistic), 1.0)
+
+
+def _restart_variance(sample: Sample, scores: Float64s) -> float:
+    """Return the variance of restarts on all possible rows.
+
+    The variance on the dev rows exceeds it by as much as the variance on drawn rows exceeds the one
+    on the dev rows.
+    """
+    ones = np.ones((1, sample.size))
+    own = np.concatenate([weighted_values(terms, ones) for terms in sample.restarts])
+    return max(0.0, 2 * float(own.var(ddof=1)) - float(scores.var(axis=1, ddof=1).mean()))

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 
-from model.tables.compare import Comparison, compare_entries, compare_with_majority
-from model.tables.filled_tables import FilledTable
+from model.tables.compare import Comparison
+from model.tables.filled_tables import FilledTable, Sweep, all_tables
 from model.tables.results import ResultRow, main_rows
-from model.tables.sweeps import Sweep, all_tables
-from model.tables.verdicts import Verdict, find_verdicts, table_verdict
+from model.tables.verdicts import (
+    Verdict,
+    compare_entries,
+    compare_with_majority,
+    find_verdicts,
+    table_verdict,
+)
 from model.task_results import Result
 
 JSON_FILE = "tables.json"
@@ -32,11 +37,6 @@ class Tables(Result):
         return main_rows(self.results)
 
     @property
-    def comparison_count(self) -> int:
-        """Number of comparisons in all tables."""
-        return len(self.comparisons) + sum(len(table.comparisons) for table in self.tables)
-
-    @property
     def headline(self) -> str:
         """Most important sentence, or ""."""
         return self.verdicts[0].sentence if self.verdicts else ""
@@ -54,17 +54,16 @@ def build_tables(sweep: Sweep) -> Tables:
         sweep: Results of all entries, and the axes that some of them vary.
     """
     results, swept = sweep.results, sweep.entries
-    tables = Tables(
+    comparisons, baselines = compare_entries(results, swept=swept), compare_with_majority(results)
+    tables = all_tables(sweep)
+    verdicts = find_verdicts(results, comparisons, baselines, tables, swept=swept)
+    return Tables(
         results=tuple(results),
-        comparisons=compare_entries(results, swept=swept),
-        baselines=compare_with_majority(results),
-        tables=all_tables(sweep),
+        comparisons=comparisons,
+        baselines=baselines,
+        tables=tuple(
+            table.model_copy(update={"verdict": table_verdict(table, results, verdicts)})
+            for table in tables
+        ),
+        verdicts=verdicts,
     )
-    verdicts = find_verdicts(
-        results, tables.comparisons, tables.baselines, tables.tables, swept=swept
-    )
-    with_verdicts = (
-        table.model_copy(update={"verdict": table_verdict(table, results, verdicts)})
-        for table in tables.tables
-    )
-    return tables.model_copy(update={"verdicts": verdicts, "tables": tuple(with_verdicts)})

@@ -1,19 +1,27 @@
-"""The paper's tables with our rows below. Our scores are from 0 to 1 until they are printed."""
+"""The paper's tables with our rows below. Our scores are from 0 to 1 until they are printed.
+
+A row of Tables 1 to 4 and 7 is one model over all its tasks. A row of an ablation, or of a table of
+a recipe's own `sweep`, is one variant.
+"""
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 from pydantic import Field
 
 from model.formatting import format_percent
-from model.tables.compare import Comparison, compare_features
+from model.tables.compare import Comparison, Pair, compare_in_columns
 from model.tables.paper import (
     ABLATIONS,
+    FEATURES_TABLE,
     GLUE_TABLE,
     PAPER_TABLES,
+    PERPLEXITY,
+    STEPS_FIGURE,
     Column,
     PaperTable,
     glue_average,
@@ -21,17 +29,29 @@ from model.tables.paper import (
 from model.tables.results import (
     MAJORITY_CLASS,
     ResultRow,
+    comparable_rows,
+    digits_of,
+    main_rows,
     model_label,
+    reference_to,
+    side_of,
     task_label,
     with_bracket,
 )
-from model.task_results import Result
+from model.task_results import DEV, Result
 from model.tasks.reduced_data import cut_notes, marked
+from schemas.finetune_configs import ExpandedAxis, ExpandedEntry, TabulateConfig
+from schemas.fingerprint import content_digest
+from schemas.manifest import StageInput
 
-_MIXED = "mixed"
+FINE_TUNED = "fine-tuned"
 RESTARTS_NOTE = (
     "Ours with ±: mean and standard deviation over the restarts of the grid point with the best "
     "mean on dev."
+)
+ONCE_NOTE = (
+    "Restarts differ in the data order and new weights of fine-tuning. Each variant was pretrained "
+    "once: what another seed of pretraining would change is not in the intervals."
 )
 
 
@@ -124,7 +144,8 @@ class FilledTable(Result):
     """Tests of our rows, in tables where the paper compares its rows."""
 
     verdict: str = ""
-    """Verdict on our rows: the data of the comparison, and its result. "": no rows."""
+    """What the comparisons of our rows show, and why they are not tested against the paper's. "":
+    no rows."""
 
     data: str = ""
     """Data of our rows, if not the tasks' own; otherwise ""."""
@@ -154,35 +175,55 @@ class FilledTable(Result):
         return OurRow(name=name, entries=(), cells=cells, average=average)
 
 
-def fill_tables(results: Sequence[ResultRow]) -> tuple[FilledTable, ...]:
-    """Return Tables 1, 2, 3, 4 and 7 of the paper with our rows, in the paper's order.
+class Sweep(NamedTuple):
+    """Results of a recipe, and the axes that some of its entries vary."""
 
-    A row is one model over all its tasks. If two entries fine-tune the same model on the same task,
-    the better on dev comes first and the other has a separate row. An ensemble has a row, and its
-    single models have another. Each table has one row for the majority class.
+    config: TabulateConfig
+    results: Sequence[ResultRow]
+    """Results of all entries."""
 
-    Args:
-        results: Results of any tasks; those that no table has are ignored.
-    """
-    filled = []
-    for table in PAPER_TABLES.values():
-        shown = [row for row in results if row.paper_table == table.key]
-        rows = _our_rows(shown, table)
-        comparisons = compare_features(shown)
-        notes = _notes(table, rows)
-        filled.append(fill_table(table, rows, results, notes=notes, comparisons=comparisons))
-    return tuple(filled)
+    phases: Mapping[str, StageInput] = {}
+    """Pretraining phases that entries start from."""
+
+    @property
+    def entries(self) -> frozenset[str]:
+        """Entries that the axes vary."""
+        return frozenset(entry.entry for entry in self.config.expanded_sweep if entry.variants)
+
+    @property
+    def results_outside(self) -> list[ResultRow]:
+        """Results for the paper's tables: of all entries that no axis varies, and for Table 7 of
+        the choices of layers."""
+        axes = {name for name, axis in self.config.axes.items() if _is_of(axis, FEATURES_TABLE)}
+        choices = {e.entry for e in self.config.expanded_sweep if axes & e.variants.keys()}
+        return [
+            row
+            for row in self.results
+            if row.entry not in self.entries
+            or (row.entry in choices and row.paper_table == FEATURES_TABLE.key)
+        ]
 
 
-def fill_table(
+def all_tables(sweep: Sweep) -> tuple[FilledTable, ...]:
+    """Return the paper's tables and figure in its order with our rows, then the other axes."""
+    tables = [*fill_tables(sweep.results_outside), *_sweep_tables(sweep)]
+    missing = ABLATIONS.keys() - {table.key for table in tables}
+    tables += [_fill(ABLATIONS[key]) for key in missing]
+    order = [*sorted({*PAPER_TABLES, *ABLATIONS} - {STEPS_FIGURE.key}), STEPS_FIGURE.key]
+    return tuple(
+        sorted(tables, key=lambda one: order.index(one.key) if one.key in order else len(order))
+    )
+
+
+def _fill(
     table: PaperTable,
     rows: Sequence[OurRow] = (),
     results: Sequence[ResultRow] = (),
     *,
-    columns: Sequence[Column] | None = None,
+    columns: Sequence[Column] = (),
     axis: str = "",
     notes: Iterable[str] = (),
-    comparisons: tuple[Comparison, ...] = (),
+    pairs: Sequence[Pair] = (),
 ) -> FilledTable:
     """Return a table of the paper with our rows.
 
@@ -193,9 +234,9 @@ def fill_table(
         columns: Columns, including ours that the paper lacks. Default: the columns of the paper.
         axis: Axis of the sweep whose variants are our rows.
         notes: Notes on our rows, after those of the table.
-        comparisons: Tests of our rows.
+        pairs: Rows to compare, by column.
     """
-    columns = table.columns if columns is None else columns
+    columns = columns or table.columns
     shown = {entry for row in rows for entry in row.entries}
     data = ", ".join(dict.fromkeys(r.data for r in results if r.entry in shown and r.data))
     cut = cut_notes((cell.entry, cell.cut) for row in rows for cell in row.cells.values())
@@ -220,54 +261,8 @@ def fill_table(
         rows=tuple(rows),
         notes=(*table.notes, *notes, *cut, *([other] if data else ())),
         data=data,
-        comparisons=comparisons,
+        comparisons=compare_in_columns(pairs),
     )
-
-
-class _Part(NamedTuple):
-    """Contribution of one entry to a row."""
-
-    name: str
-    score: float  # on dev; the better entry comes first
-    entry: str
-    cells: dict[str, FilledCell]
-
-
-def _our_rows(results: Sequence[ResultRow], table: PaperTable) -> list[OurRow]:
-    """Return the rows of all models; entries with equal models share a row."""
-    models: dict[str, list[_Part]] = {}
-    for entry, group in itertools.groupby(results, key=lambda row: row.entry):
-        scored = list(group)
-        first = scored[0]
-        score = float("-inf") if first.dev_score is None else first.dev_score
-        for size in dict.fromkeys((1, first.ensemble_of)):
-            cells = _cells(scored, table, is_ensemble=size > 1)
-            if cells:
-                model = f"{first.method} {size} {first.settings}"
-                name = model_label(first.settings, method=first.method, ensemble=size)
-                models.setdefault(model, []).append(_Part(name, score, entry, cells))
-    rows = [row for parts in models.values() for row in _rows_of_model(parts, table)]
-    names = [row.name for row in rows]
-    return [
-        row.model_copy(update={"name": with_bracket(row.name, ", ".join(row.entries))})
-        if names.count(row.name) > 1
-        else row
-        for row in rows
-    ]
-
-
-def _cells(
-    results: Sequence[ResultRow], table: PaperTable, *, is_ensemble: bool
-) -> dict[str, FilledCell]:
-    """Return the scores of an entry by column, on the paper's split if it was scored."""
-    splits = {column.key: column.split for column in table.columns}
-    cells: dict[str, FilledCell] = {}
-    for row in results:
-        cell = score_cell(row, is_ensemble=is_ensemble)
-        key = row.paper_column
-        if cell is not None and (key not in cells or cell.split == splits[key]):
-            cells[key] = cell
-    return cells
 
 
 def score_cell(row: ResultRow, *, is_ensemble: bool) -> FilledCell | None:
@@ -288,6 +283,74 @@ def score_cell(row: ResultRow, *, is_ensemble: bool) -> FilledCell | None:
     )
 
 
+# Tables 1, 2, 3, 4 and 7
+
+
+def fill_tables(results: Sequence[ResultRow]) -> list[FilledTable]:
+    """Return Tables 1, 2, 3, 4 and 7 of the paper with our rows, in the paper's order.
+
+    A row is one model over all its tasks. If two entries fine-tune the same model on the same task,
+    the better on dev comes first and the other has a separate row. An ensemble has a row, and its
+    single models have another. Each table has one row for the majority class.
+
+    Args:
+        results: Results of any tasks; those that no table has are ignored.
+    """
+    filled = []
+    for table in PAPER_TABLES.values():
+        shown = [row for row in results if row.paper_table == table.key]
+        rows = _our_rows(shown, table)
+        filled.append(
+            _fill(table, rows, results, notes=_notes(table, rows), pairs=_feature_pairs(shown))
+        )
+    return filled
+
+
+class _Part(NamedTuple):
+    """Contribution of one entry to a row."""
+
+    name: str
+    score: float  # on dev; the better entry comes first
+    entry: str
+    cells: dict[str, FilledCell]
+
+
+def _our_rows(results: Sequence[ResultRow], table: PaperTable) -> list[OurRow]:
+    """Return the rows of all models; entries with equal models share a row."""
+    models: dict[str, list[_Part]] = {}
+    for entry, group in itertools.groupby(results, key=lambda row: row.entry):
+        scored = list(group)
+        first = scored[0]
+        score = -math.inf if first.dev_score is None else first.dev_score
+        for size in dict.fromkeys((1, first.ensemble_of)):
+            cells = _cells(scored, table, is_ensemble=size > 1)
+            if cells:
+                model = f"{first.method} {size} {first.settings}"
+                name = model_label(first.settings, method=first.method, ensemble=size)
+                models.setdefault(model, []).append(_Part(name, score, entry, cells))
+    rows = [row for parts in models.values() for row in _rows_of_model(parts, table)]
+    names = [row.name for row in rows]
+    return [
+        row.model_copy(update={"name": with_bracket(row.name, ", ".join(row.entries))})
+        if names.count(row.name) > 1
+        else row
+        for row in rows
+    ]
+
+
+def _cells(
+    results: Sequence[ResultRow], table: PaperTable, *, is_ensemble: bool
+) -> dict[str, FilledCell]:
+    """Return the scores of an entry by column, on the paper's split if it was scored."""
+    cells: dict[str, FilledCell] = {}
+    for row in results:
+        cell = score_cell(row, is_ensemble=is_ensemble)
+        key = row.paper_column
+        if cell and (key not in cells or cell.split == table.columns_by_key[key].split):
+            cells[key] = cell
+    return cells
+
+
 def _rows_of_model(parts: Sequence[_Part], table: PaperTable) -> list[OurRow]:
     """Return one row of a model, or several if its entries have the same cells."""
     rows: list[tuple[list[str], dict[str, FilledCell]]] = []
@@ -297,12 +360,11 @@ def _rows_of_model(parts: Sequence[_Part], table: PaperTable) -> list[OurRow]:
             rows.append(free := ([], {}))
         free[0].append(part.entry)
         free[1].update(part.cells)
-    order = [column.key for column in table.columns]
     return [
         OurRow(
             name=_with_split(parts[0].name, table.columns, cells),
             entries=tuple(sorted(entries)),
-            cells={key: cells[key] for key in order if key in cells},
+            cells={key: cells[key] for key in table.columns_by_key if key in cells},
             average=_average(cells) if table is GLUE_TABLE else None,
         )
         for entries, cells in rows
@@ -325,7 +387,7 @@ def _average(cells: Mapping[str, FilledCell]) -> FilledCell | None:
         return None
     splits = {cell.split for cell in cells.values()}
     cut = tuple(dict.fromkeys(text for cell in cells.values() for text in cell.cut))
-    split = splits.pop() if len(splits) == 1 else _MIXED
+    split = splits.pop() if len(splits) == 1 else "mixed"
     return FilledCell.of_share(value, split=split, cut=cut)
 
 
@@ -339,15 +401,216 @@ def _notes(table: PaperTable, rows: Sequence[OurRow]) -> Iterator[str]:
             "Ours where the restarts were not scored, as on test: the one model that is best on "
             "dev, or the ensemble of the best."
         )
-    if table is not GLUE_TABLE or not rows:
+    if table is not GLUE_TABLE or not any(other_splits(table.columns, row.cells) for row in rows):
         return
-    others = any(other_splits(table.columns, row.cells) for row in rows)
-    on_test = any(cell.split == "test" for cell in cells)
-    if others:
-        yield (
-            "The paper's rows are scores of GLUE's test server, whose labels are not published; "
-            "ours are on dev, by which the grid point was chosen too. They do not compare to the "
-            "tenth."
-        )
-    if others and on_test:
+    yield (
+        "The paper's rows are scores of GLUE's test server, whose labels are not published; ours "
+        "are on dev, by which the grid point was chosen too. They do not compare to the tenth."
+    )
+    if any(cell.split == "test" for cell in cells):
         yield "Our scores with * are on test."
+
+
+def _feature_pairs(rows: Sequence[ResultRow]) -> list[Pair]:
+    """Return fine-tuning and each choice of feature layers of a model (Table 7), on dev."""
+    models: dict[str, list[ResultRow]] = {}
+    for row in comparable_rows(rows):
+        if row.paper_table == FEATURES_TABLE.key:
+            shape = row.settings.model_copy(update={"feature_layers": ""})
+            models.setdefault(f"{row.task} {shape}", []).append(row)
+    pairs = []
+    for group in models.values():
+        fine_tuned = [side_of(row) for row in group if row.method == "fine-tune"]
+        best = max(fine_tuned, key=lambda side: side.mean, default=None)
+        pairs += [
+            Pair(
+                first=FINE_TUNED,
+                second=layers,
+                title=row.paper_column,
+                column=row.paper_column,
+                sides=(best, side_of(row)),
+                context=row.start if len(models) > 1 else "",
+                paper=FEATURES_TABLE.difference("BERT_BASE", layers, row.paper_column),
+            )
+            for row in group
+            if best and (layers := row.settings.feature_layers)
+        ]
+    return pairs
+
+
+# Sweeps
+
+
+def _sweep_tables(sweep: Sweep) -> Iterator[FilledTable]:
+    """Yield a table for each axis of a sweep; variants and tasks that the paper lacks are further
+    rows and columns.
+
+    If an axis has the steps of pretraining, the other axes are lines of its figure and have no
+    table.
+    """
+    axes = sweep.config.axes
+    with_steps = any(map(_is_steps, axes.values()))
+    for name, axis in axes.items():
+        is_line = with_steps and axis.table in ("", STEPS_FIGURE.key) and not _is_steps(axis)
+        if not is_line and not _is_of(axis, FEATURES_TABLE):
+            yield from _axis_table(sweep, name)
+
+
+def _is_of(axis: ExpandedAxis, table: PaperTable) -> bool:
+    return axis.table == table.key
+
+
+def _is_steps(axis: ExpandedAxis) -> bool:
+    """Return whether the variants are numbers of pretraining steps."""
+    return _is_of(axis, STEPS_FIGURE) and all(name.isdecimal() for name in axis.variants)
+
+
+def _axis_table(sweep: Sweep, name: str) -> Iterator[FilledTable]:
+    """Yield the table of an axis with a row for each variant in each context, if it has entries."""
+    axis, main = sweep.config.axes[name], {row.entry: row for row in main_rows(sweep.results)}
+    expanded = sweep.config.expanded_sweep
+    entries = [e for e in expanded if name in e.variants and e.entry in main]
+    if not entries:
+        return
+    table = ABLATIONS.get(axis.table, PaperTable(key=f"sweep-{name}", title=f"Sweep: {name}"))
+    firsts: dict[str, ResultRow] = {}
+    for entry in entries:
+        firsts.setdefault(entry.of, main[entry.entry])
+    columns = _columns(table, firsts)
+    contexts = _contexts(sweep, entries, without=name)
+    rows = []
+    for context, variant in itertools.product(contexts, axis.variants):
+        at = {name: variant, **context}
+        here = [e for e in entries if all(at.get(x) == v for x, v in e.variants.items())]
+        cells = {
+            column.key: cell
+            for column, of in columns
+            if (cell := _variant_cell(sweep, column, of, here)) is not None
+        }
+        if cells:
+            rows.append(
+                OurRow(
+                    name=", ".join(at.values()),
+                    entries=tuple(sorted({cell.entry for cell in cells.values() if cell.entry})),
+                    cells=cells,
+                    variant=variant,
+                    context=context,
+                )
+            )
+    notes = [RESTARTS_NOTE] if any(c.sd is not None for r in rows for c in r.cells.values()) else []
+    notes += [ONCE_NOTE] if len({entry.phase for entry in entries}) > 1 else []
+    own = [column for column, _ in columns]
+    pairs = list(_variant_pairs(sweep, axis, table, own, rows, contexts))
+    yield _fill(table, rows, sweep.results, columns=own, axis=name, notes=notes, pairs=pairs)
+
+
+def _columns(table: PaperTable, entries: Mapping[str, ResultRow]) -> list[tuple[Column, str]]:
+    """Return the paper's columns, then those of the other entries, with the entry of the recipe.
+
+    The entry is "" if the recipe has none for the column.
+    """
+    left = dict(entries)
+    columns = []
+    for column in table.columns:
+        scored = (column.task, column.method)
+        of = next((of for of, row in left.items() if (row.task, row.method) == scored), "")
+        left.pop(of, None)
+        columns.append((column, of))
+    own = ((Column(key=of, metric=row.metric, split="dev"), of) for of, row in left.items())
+    return [*columns, *own]
+
+
+def _contexts(
+    sweep: Sweep, entries: Sequence[ExpandedEntry], *, without: str
+) -> list[dict[str, str]]:
+    """Return the combinations of variants of the other axes that the entries have."""
+    known = {name for entry in entries for name in entry.variants} - {without}
+    axes = {name: axis.variants for name, axis in sweep.config.axes.items() if name in known}
+    return [dict(zip(axes, names, strict=True)) for names in itertools.product(*axes.values())]
+
+
+def _variant_cell(
+    sweep: Sweep, column: Column, of: str, here: Sequence[ExpandedEntry]
+) -> FilledCell | None:
+    """Return the score in a column, given the entries of a row."""
+    if column.metric == PERPLEXITY and not of:
+        phases = {entry.phase for entry in here if entry.phase}
+        return _perplexity(sweep, phases.pop()) if len(phases) == 1 else None
+    names = {entry.entry for entry in here if entry.of == of}
+    for row in sweep.results:
+        if row.entry in names and (row.split, row.metric) == (DEV, column.metric):
+            return score_cell(row, is_ensemble=row.mean is None and row.ensemble is not None)
+    return None
+
+
+def _perplexity(sweep: Sweep, phase: str) -> FilledCell | None:
+    """Return the held-out perplexity of a phase; None for a phase without it."""
+    if (artifact := sweep.phases.get(phase)) is None:
+        return None
+    value = artifact.statistics.get("held_out", {}).get(PERPLEXITY)
+    if value is None or not math.isfinite(value):
+        return None
+    reference = reference_to(digits_of(content_digest(artifact.files)), f"held_out.{PERPLEXITY}")
+    return FilledCell(text=f"{value:.2f}", value=value, split=DEV, reference=reference)
+
+
+class _RowPair(NamedTuple):
+    """Two rows to compare, by variant and context, with their names in the comparison."""
+
+    rows: tuple[tuple[str, str], tuple[str, str]]
+    names: tuple[str, str]
+    context: str
+
+
+def _variant_pairs(
+    sweep: Sweep,
+    axis: ExpandedAxis,
+    table: PaperTable,
+    columns: Sequence[Column],
+    rows: Sequence[OurRow],
+    contexts: Sequence[Mapping[str, str]],
+) -> Iterator[Pair]:
+    """Yield comparisons on each column in which both rows have restarts."""
+    scored = {(row.entry, row.metric): row for row in sweep.results if row.split == DEV}
+    cells_at = {(row.variant, ", ".join(row.context.values())): row.cells for row in rows}
+    texts = [", ".join(context.values()) for context in contexts]
+    for pair in _row_pairs(axis, table, texts):
+        for column in columns:
+            cells = [cells_at[key].get(column.key) for key in pair.rows if key in cells_at]
+            both = [cell for cell in cells if cell is not None and cell.runs]
+            # An axis that does not affect an entry gives both rows its scores.
+            if len({cell.entry for cell in both}) == 2:
+                first, second = (side_of(scored[cell.entry, column.metric]) for cell in both)
+                yield Pair(
+                    *pair.names,
+                    title=column.key,
+                    column=column.key,
+                    sides=(first, second),
+                    context=pair.context,
+                    paper=table.difference(pair.rows[0][0], pair.rows[1][0], column.key),
+                )
+
+
+def _row_pairs(
+    axis: ExpandedAxis, table: PaperTable, contexts: Sequence[str]
+) -> Iterator[_RowPair]:
+    """Yield the rows to compare.
+
+    Steps: the first line with each other one at the last step, then each line with itself at half
+    of the steps.
+    """
+    if not _is_steps(axis):
+        for context in contexts:
+            for names in table.compared(axis.variants):
+                yield _RowPair(((names[0], context), (names[1], context)), names, context)
+        return
+    *steps, last = sorted(map(int, axis.variants))
+    for other in contexts[1:]:
+        names = (contexts[0], other)
+        rows = ((str(last), contexts[0]), (str(last), other))
+        yield _RowPair(rows, names, f"at {last:,} steps")
+    if steps:
+        half = min(steps, key=lambda step: abs(2 * step - last))
+        for context in contexts:
+            rows = ((str(last), context), (str(half), context))
+            yield _RowPair(rows, (f"{last:,} steps", f"{half:,} steps"), context)

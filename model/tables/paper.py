@@ -11,7 +11,6 @@ import yaml
 from pydantic import Field
 
 from model.task_results import Result
-from schemas.errors import ConfigError
 
 PaperModel = Literal["BERT_BASE", "BERT_LARGE"]
 PERPLEXITY = "perplexity"
@@ -78,28 +77,16 @@ class PaperTable(Result):
 
     notes: tuple[str, ...] = ()
 
-    def column(self, name: str, *, split: str) -> Column:
-        """Return the column that a task names: its key, or its key without the split (`F1`).
-
-        Raises:
-            ConfigError: No column has this name.
-        """
-        part = split.partition("-")[0]
-        for key in (name, f"{part} {name}"):
-            for column in self.columns:
-                if column.key == key:
-                    return column
-        keys = ", ".join(column.key for column in self.columns)
-        raise ConfigError(
-            f"{self.key} has no column {name!r} or {f'{part} {name}'!r}: choose one of {keys}"
-        )
+    @property
+    def columns_by_key(self) -> dict[str, Column]:
+        """Columns by their key."""
+        return {column.key: column for column in self.columns}
 
     def value(self, system: str, column: str) -> float | None:
         """Return the number of a system by its key or its name; None if it has none."""
-        keys = [known.key for known in self.columns]
-        for known in self.systems:
-            if system == (known.key or known.name) and column in keys:
-                return known.values[keys.index(column)]
+        for row in self.systems:
+            if system == (row.key or row.name):
+                return dict(zip(self.columns_by_key, row.values, strict=True)).get(column)
         return None
 
     def difference(self, first: str, second: str, column: str) -> float | None:

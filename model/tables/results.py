@@ -5,14 +5,14 @@ Tables, comparisons, verdicts and pictures are computed from these rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
 from pydantic import ConfigDict, Field
 
+from model.tables.compare import Sample, Side, read_samples
 from model.tables.paper import PAPER_TABLES, PaperModel
-from model.tables.resampling import Sample, read_samples
 from model.task_results import (
     DEV,
     EvaluationResult,
@@ -20,10 +20,13 @@ from model.task_results import (
     Scores,
     find_score,
 )
+from model.tasks import TASKS, Task
 from model.tasks.row_terms import StoredTerms
-from model.tasks.task import Task
 
 MAJORITY_CLASS = "majority class"
+SCRATCH = "scratch"
+"""Start of a model without pretraining."""
+
 _DIGITS = 16
 
 
@@ -72,7 +75,7 @@ def digits_of(content: str) -> str:
 
 def model_label(model: FinetunedModel, *, method: str, ensemble: int = 1) -> str:
     """Return a short description of a model, such as `phase-2, L=12 H=768 A=12`."""
-    names = {"scratch": "from scratch", "init_checkpoint": "given checkpoint"}
+    names = {SCRATCH: "from scratch", "init_checkpoint": "given checkpoint"}
     sizes = (model.num_hidden_layers, model.hidden_size, model.num_attention_heads)
     shape = " ".join(f"{letter}={size}" for letter, size in zip("LHA", sizes, strict=True) if size)
     parts = [names.get(model.start, model.start or "?"), shape]
@@ -178,23 +181,15 @@ def with_bracket(text: str, remark: str) -> str:
     return f"{text[:-1]}, {remark})" if text.endswith(")") else f"{text} ({remark})"
 
 
-def in_order(evaluations: Sequence[Evaluation], *, tasks: Mapping[str, Task]) -> list[Evaluation]:
-    """Return evaluations sorted by task in the order of `tasks`, then by entry."""
-    order = {name: number for number, name in enumerate(tasks)}
-
-    def key(item: Evaluation) -> tuple[int, str, str]:
-        return order.get(item.result.task, len(order)), item.result.task, item.entry
-
-    return sorted(evaluations, key=key)
+def in_order(evaluations: Iterable[Evaluation]) -> list[Evaluation]:
+    """Return evaluations sorted by task in the order of `TASKS`, then by entry."""
+    order = list(TASKS)
+    return sorted(evaluations, key=lambda item: (order.index(item.result.task), item.entry))
 
 
-def result_rows(evaluations: Sequence[Evaluation], *, tasks: Mapping[str, Task]) -> list[ResultRow]:
-    """Return one row per entry, split and metric; dev and the main metric first.
-
-    Raises:
-        ConfigError: A task refers to a column that its paper table does not have.
-    """
-    return [row for item in evaluations for row in _rows(item, tasks.get(item.result.task))]
+def result_rows(evaluations: Iterable[Evaluation]) -> list[ResultRow]:
+    """Return one row per entry, split and metric; dev and the main metric first."""
+    return [row for item in evaluations for row in _rows(item, TASKS[item.result.task])]
 
 
 def main_rows(rows: Iterable[ResultRow]) -> list[ResultRow]:
@@ -202,12 +197,22 @@ def main_rows(rows: Iterable[ResultRow]) -> list[ResultRow]:
     return [row for row in rows if row.is_main and row.split == DEV]
 
 
-def _rows(item: Evaluation, task: Task | None) -> Iterator[ResultRow]:
+def comparable_rows(rows: Iterable[ResultRow]) -> list[ResultRow]:
+    """Return the main rows with a mean."""
+    return [row for row in main_rows(rows) if row.mean is not None]
+
+
+def side_of(row: ResultRow) -> Side:
+    """Return the mean of an entry as a side of a comparison."""
+    return Side(row.mean or 0.0, len(row.runs), row.sample)
+
+
+def _rows(item: Evaluation, task: Task) -> Iterator[ResultRow]:
     result, model = item.result, item.result.model
     size = result.ensemble if result.has_shared_trials else 1
     about: dict[str, Any] = {
         "task": result.task,
-        "title": task.title if task else result.task,
+        "title": task.title,
         "entry": item.entry,
         "model": model_label(model, method=result.method, ensemble=size),
         "settings": model,
@@ -218,7 +223,8 @@ def _rows(item: Evaluation, task: Task | None) -> Iterator[ResultRow]:
         "trials": len(result.trials),
         "ensemble_of": result.ensemble,
     }
-    for split in _splits(result, task):
+    splits = list(task.splits)
+    for split in sorted(result.metrics, key=lambda name: (name != DEV, splits.index(name))):
         for metric in sorted(result.metrics[split], key=lambda name: (name != result.metric, name)):
             scores = dict(result.scores(split, metric))
             if result.has_shared_trials:  # its single models have other rows
@@ -234,7 +240,7 @@ def _rows(item: Evaluation, task: Task | None) -> Iterator[ResultRow]:
                 is_main=metric == result.metric,
                 sample=item.samples.get((metric, item.entry)) if is_dev and runs else None,
                 majority_sample=item.samples.get((metric, "")) if is_dev else None,
-                is_listed=task is None or metric in task.metrics,
+                is_listed=metric in task.metrics,
                 cut=result.cut.on(split),
                 majority=find_score(result.baseline, split, metric),
                 reference=reference_to(item.content, f"{split}.{metric}" if has_value else ""),
@@ -246,32 +252,22 @@ def reference_to(content: str, metric: str = "") -> str:
     return f"{content}:{metric}" if content and metric else content
 
 
-def _splits(result: EvaluationResult, task: Task | None) -> list[str]:
-    order = list(task.splits if task else ())
-
-    def key(split: str) -> tuple[bool, int, str]:
-        return split != DEV, order.index(split) if split in order else len(order), split
-
-    return sorted(result.metrics, key=key)
-
-
 def _paper_scores(
-    result: EvaluationResult, task: Task | None, *, split: str, metric: str
+    result: EvaluationResult, task: Task, *, split: str, metric: str
 ) -> dict[str, Any]:
     """Return the column of a score in the paper, and the scores of the same method and layers."""
-    key, name = task.paper.get(f"{split}/{metric}", ("", "")) if task else ("", "")
-    if not key:
+    if (cell := task.paper.get(f"{split}/{metric}")) is None:
         return {"paper": {}, "paper_split": ""}
-    table, layers = PAPER_TABLES[key], result.model.feature_layers
-    column = table.column(name, split=split)
+    (key, column), layers = cell, result.model.feature_layers
+    table = PAPER_TABLES[key]
     known: dict[PaperModel, float] = {}
     if not result.model.data and (result.method == "feature-based") == bool(layers):
         models: tuple[PaperModel, ...] = ("BERT_BASE",) if layers else ("BERT_BASE", "BERT_LARGE")
-        values = {model: table.value(layers or model, column.key) for model in models}
+        values = {model: table.value(layers or model, column) for model in models}
         known = {model: value for model, value in values.items() if value is not None}
     return {
         "paper_table": key,
-        "paper_column": column.key,
+        "paper_column": column,
         "paper": known,
-        "paper_split": column.split if known else "",
+        "paper_split": table.columns_by_key[column].split if known else "",
     }

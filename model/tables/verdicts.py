@@ -1,30 +1,30 @@
 """Verdicts on a recipe's results: one sentence for each comparison, most important first.
 
 A sentence claims a difference only where p is below `LEVEL` after Holm's correction for all
-comparisons of its table. `table_verdict` says below a table which of its rows were compared.
+comparisons of its table. `table_verdict` repeats below a table those on its rows.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 from model.formatting import format_percent
-from model.tables.compare import (
-    FINE_TUNED,
-    MEAN,
-    SCRATCH,
-    Comparison,
-    comparable_rows,
-    is_comparable,
-    mean_of,
-    on_means,
-    pretraining_twins,
-)
-from model.tables.filled_tables import FilledTable
+from model.tables.compare import MEAN, Comparison, Pair, Side, compare, on_means
+from model.tables.filled_tables import FINE_TUNED, FilledTable, other_splits
 from model.tables.paper import ABLATIONS, PaperTable
-from model.tables.results import ResultRow, main_rows, task_label, with_bracket
-from model.task_results import DEV, Result
+from model.tables.results import (
+    MAJORITY_CLASS,
+    SCRATCH,
+    ResultRow,
+    comparable_rows,
+    main_rows,
+    side_of,
+    task_label,
+    with_bracket,
+)
+from model.task_results import FinetunedModel, Result
 
 _EXACT = 1e-9  # two computations of one score differ by less
 
@@ -42,16 +42,86 @@ class Verdict(Result):
     task: str = ""
     """Name of the task; "" for an average over several."""
 
-    title: str
-    """Name of the task or column in tables; `4 tasks` for an average over several."""
-
-    data: str = ""
-    """Name of the data if it is not the task's own."""
-
     test: Comparison
     """Both sides, and the test of their difference."""
 
     sentence: str
+
+
+# Comparisons of entries
+
+
+def compare_entries(
+    rows: Sequence[ResultRow], *, swept: Collection[str] = ()
+) -> tuple[Comparison, ...]:
+    """Compare all pairs of entries of a task by the means of their best grid points.
+
+    If several tasks have pretrained twins, the last comparison is the mean over them.
+
+    Grid points were selected on the same dev rows, so means are biased upward, and more for larger
+    grids.
+
+    Args:
+        rows: Results of all entries.
+        swept: Entries of the sweep, whose tables compare them.
+    """
+    family: list[list[Pair]] = []
+    for pair in itertools.combinations(comparable_rows(rows), 2):
+        if _is_comparable(*pair) and not {row.entry for row in pair} <= set(swept):
+            first, second = sorted(pair, key=_mean, reverse=True)
+            family.append([_pair(first, second.entry, side_of(second))])
+    twins = [
+        _pair(first, "from scratch", side_of(second))._replace(first="pretrained")
+        for first, second in pretraining_twins(rows, swept=swept).values()
+    ]
+    tested = [pair for pair in twins if pair.is_tested] or twins
+    return compare(family + ([tested] if len(tested) > 1 else []))
+
+
+def compare_with_majority(rows: Sequence[ResultRow]) -> tuple[Comparison, ...]:
+    """Compare each entry with the majority class on the same rows."""
+    return compare(
+        [
+            [_pair(row, MAJORITY_CLASS, Side(row.majority, 0, row.majority_sample))]
+            for row in comparable_rows(rows)
+            if row.majority is not None
+        ]
+    )
+
+
+def _pair(row: ResultRow, second: str, other: Side) -> Pair:
+    return Pair(row.entry, second, title=row.name, column=row.task, sides=(side_of(row), other))
+
+
+def pretraining_twins(
+    rows: Sequence[ResultRow], *, swept: Collection[str] = ()
+) -> dict[str, tuple[ResultRow, ResultRow]]:
+    """Return for each task its best pretrained entry that has a twin from scratch, and the twin.
+
+    Twins have the same shape, method and data.
+    """
+    ranked = [row for row in comparable_rows(rows) if row.entry not in swept]
+    ranked.sort(key=_mean, reverse=True)
+    scratch = [row for row in ranked if row.start == SCRATCH]
+    twins: dict[str, tuple[ResultRow, ResultRow]] = {}
+    for row in ranked:
+        others = (other for other in scratch if _without_start(other) == _without_start(row))
+        twin = next(others, None)
+        if twin is not None and row.start != SCRATCH:
+            twins.setdefault(row.task, (row, twin))
+    return {row.task: twins[row.task] for row in rows if row.task in twins}
+
+
+def _without_start(row: ResultRow) -> tuple[str, str, FinetunedModel]:
+    return row.task, row.method, row.settings.model_copy(update={"start": ""})
+
+
+def _is_comparable(first: ResultRow, second: ResultRow) -> bool:
+    return (first.task, first.metric, first.data) == (second.task, second.metric, second.data)
+
+
+def _mean(row: ResultRow) -> float:
+    return row.mean or 0.0
 
 
 def find_verdicts(
@@ -80,33 +150,11 @@ def find_verdicts(
     return (
         *_at_majority(pretrained, low, kind="pretrained"),
         *_pretraining_verdicts(results, comparisons, swept=swept),
-        *_variant_verdicts(tables, results),
+        *(verdict for table in tables for verdict in variant_verdicts(table, results)),
         *_entry_verdicts(pretrained, comparisons),
         *_at_majority(scratch, low, kind="from scratch"),
         *_variants_at_majority(variants, low),
     )
-
-
-def _verdict(kind: str, item: Comparison, sentence: str, **fields: Any) -> Verdict:
-    """Return the verdict on a comparison; its outcome is that of the comparison by default."""
-    own = {"kind": kind, "outcome": item.verdict, "sentence": sentence, "test": item}
-    return Verdict(**own | fields)
-
-
-def _about(row: ResultRow) -> dict[str, str]:
-    return {"task": row.task, "title": row.name, "data": row.data}
-
-
-def _data_of(items: Iterable[Verdict | ResultRow]) -> str:
-    """Return the names of data that is not the tasks' own."""
-    return ", ".join(dict.fromkeys(item.data for item in items if item.data))
-
-
-def _by_task(rows: Sequence[ResultRow]) -> dict[str, list[ResultRow]]:
-    groups: dict[str, list[ResultRow]] = {}
-    for row in rows:
-        groups.setdefault(row.task, []).append(row)
-    return groups
 
 
 # Sentences
@@ -152,6 +200,18 @@ def _sentence(item: Comparison, claim: str, *, where: str, first: str, second: s
     return f"Not tested {where}: {first} minus {second} is {difference} {missing}"
 
 
+def _data_of(rows: Iterable[ResultRow]) -> str:
+    """Return the names of data that is not the tasks' own."""
+    return ", ".join(dict.fromkeys(row.data for row in rows if row.data))
+
+
+def _by_task(rows: Sequence[ResultRow]) -> dict[str, list[ResultRow]]:
+    groups: dict[str, list[ResultRow]] = {}
+    for row in rows:
+        groups.setdefault(row.task, []).append(row)
+    return groups
+
+
 # Pretraining
 
 
@@ -160,21 +220,36 @@ def _pretraining_verdicts(
 ) -> list[Verdict]:
     """Return a verdict for each task with pretrained twins, after one for all of them."""
     verdicts = []
-    for first, second in pretraining_twins(results, swept=swept).values():
+    twins = pretraining_twins(results, swept=swept).values()
+    for first, second in twins:
         item = _comparison_of(first, second, comparisons)
         sentence = _pretraining_sentence(item, f"on {first.name}")
-        verdicts.append(_verdict("pretraining", item, sentence, **_about(first)))
+        verdicts.append(_verdict("pretraining", item, sentence, task=first.task))
     mean = next((item for item in comparisons if item.title == MEAN), None)
-    return [*([_summarize(verdicts, mean)] if mean else []), *verdicts]
+    data = _data_of(row for row, _ in twins)
+    return [*([_summarize(verdicts, mean, data)] if mean else []), *verdicts]
+
+
+def _verdict(
+    kind: Literal["pretraining", "variants", "entries", "baseline"],
+    item: Comparison,
+    sentence: str,
+    *,
+    task: str,
+    outcome: str = "",
+) -> Verdict:
+    """Return the verdict on a comparison; its outcome is that of the comparison by default."""
+    return Verdict(
+        kind=kind, outcome=outcome or item.verdict, task=task, test=item, sentence=sentence
+    )
 
 
 def _comparison_of(
     first: ResultRow, second: ResultRow, comparisons: Sequence[Comparison]
 ) -> Comparison:
-    for item in comparisons:
-        if {item.first, item.second} == {first.entry, second.entry}:
-            return item if item.first == first.entry else item.reversed
-    raise KeyError(f"no comparison of {first.entry} and {second.entry}")
+    names = {first.entry, second.entry}
+    item = next(item for item in comparisons if {item.first, item.second} == names)
+    return item if item.first == first.entry else item.reversed
 
 
 def _pretraining_sentence(item: Comparison, where: str) -> str:
@@ -182,10 +257,9 @@ def _pretraining_sentence(item: Comparison, where: str) -> str:
     return _sentence(item, claim, where=where, first="pretrained", second="from scratch")
 
 
-def _summarize(verdicts: Sequence[Verdict], mean: Comparison) -> Verdict:
+def _summarize(verdicts: Sequence[Verdict], mean: Comparison, data: str) -> Verdict:
     """Return the verdict on pretraining over several tasks."""
-    count, data = len(mean.columns), _data_of(verdicts)
-    outcome: str = mean.verdict
+    count, outcome = len(mean.columns), str(mean.verdict)
     helped, hurt = (sum(one.outcome == name for one in verdicts) for name in ("better", "worse"))
     tasks = task_label(f"{count} tasks", data)
     sentence = _pretraining_sentence(mean, f"on average over {tasks}")
@@ -200,25 +274,23 @@ def _summarize(verdicts: Sequence[Verdict], mean: Comparison) -> Verdict:
         )
         if not (helped and hurt):
             outcome = "better" if helped else "worse"
-    return _verdict("pretraining", mean, sentence, outcome=outcome, title=tasks, data=data)
+    return _verdict("pretraining", mean, sentence, task="", outcome=outcome)
 
 
 # Variants of a sweep
 
 
-def _variant_verdicts(
-    tables: Sequence[FilledTable], results: Sequence[ResultRow]
-) -> Iterator[Verdict]:
+def variant_verdicts(table: FilledTable, results: Sequence[ResultRow]) -> Iterator[Verdict]:
     """Yield a verdict for each pair of variants, on the mean of its columns if it has several."""
     main = {row.entry: row for row in main_rows(results)}
-    for table in tables:
-        entries = {key: cell.entry for row in table.rows for key, cell in row.cells.items()}
-        for item in on_means(table.comparisons):
-            yield _variant_verdict(table, item, [main[entries[key]] for key in item.columns])
+    entries = {key: cell.entry for row in table.rows for key, cell in row.cells.items()}
+    for item in on_means(table.comparisons):
+        yield _variant_verdict(table, item, [main[entries[key]] for key in item.columns])
 
 
 def _variant_verdict(table: FilledTable, item: Comparison, scored: Sequence[ResultRow]) -> Verdict:
     """Return the verdict on a pair, given a row of results for each of its columns."""
+    agreement = _agreement(table, item)
     ablation = ABLATIONS.get(table.key, PaperTable(key=table.key))
     if not ablation.is_ordered:  # a variant is named by its change to the first
         item = item.reversed
@@ -238,8 +310,23 @@ def _variant_verdict(table: FilledTable, item: Comparison, scored: Sequence[Resu
         first=first,
         second=second + context,
     )
-    about = {"task": tasks[0] if len(tasks) == 1 else "", "title": title, "data": data}
-    return _verdict("variants", item, sentence, **about)
+    return _verdict(
+        "variants", item, sentence + agreement, task=tasks[0] if len(tasks) == 1 else ""
+    )
+
+
+def _agreement(table: FilledTable, item: Comparison) -> str:
+    """Return whether a difference has the paper's direction; "" without one of both.
+
+    The first variant of an ablation is the one that should be better, also where the paper has no
+    number for a column, as in Figure 5.
+    """
+    known = {row.variant for row in table.paper} or {item.first, item.second}
+    is_ablation = table.key in ABLATIONS and {item.first, item.second} <= known
+    expected = float(is_ablation) if item.paper is None else item.paper
+    if item.verdict not in ("better", "worse") or not expected:
+        return ""
+    return f", {'as in' if expected * item.difference > 0 else 'unlike'} the paper"
 
 
 # Entries
@@ -250,14 +337,14 @@ def _entry_verdicts(
 ) -> Iterator[Verdict]:
     """Yield a verdict for the best fine-tuned entry of each task and each other one."""
     for rows in _by_task([row for row in pretrained if row.method == "fine-tune"]).values():
-        best, *others = sorted(rows, key=mean_of, reverse=True)
+        best, *others = sorted(rows, key=_mean, reverse=True)
         for other in others:
-            if is_comparable(best, other):
+            if _is_comparable(best, other):
                 item = _comparison_of(best, other, comparisons)
                 claim = f"{item.first} is better than {item.second}"
                 where = f"on {best.name}"
                 sentence = _sentence(item, claim, where=where, first=item.first, second=item.second)
-                yield _verdict("entries", item, sentence, **_about(best))
+                yield _verdict("entries", item, sentence, task=best.task)
 
 
 # The majority class
@@ -291,14 +378,10 @@ def _variants_at_majority(
 
 
 def _majority_verdict(row: ResultRow, item: Comparison, *, about: str) -> Verdict:
-    clearly, score = "clearly " if item.difference > _EXACT else "", row.majority
-    return _verdict(
-        "baseline",
-        item,
-        f"{about}: not {clearly}better than the majority class ({format_percent(score)})",
-        outcome="not better than majority",
-        **_about(row),
-    )
+    clearly = "clearly " if item.difference > _EXACT else ""
+    score = format_percent(row.majority)
+    sentence = f"{about}: not {clearly}better than the majority class ({score})"
+    return _verdict("baseline", item, sentence, task=row.task, outcome="not better than majority")
 
 
 # Below a table
@@ -320,56 +403,9 @@ def table_verdict(
     if not table.rows:
         return ""
     entries = {entry for row in table.rows for entry in row.entries}
-    has_order = table.key in ABLATIONS
-    findings = [
-        *_pretraining_findings(verdicts, entries),
-        *(_variant_finding(item, has_order=has_order) for item in on_means(table.comparisons)),
-    ]
-    if not findings:
-        return f"No two of our rows were compared. {_about_paper(table)}"
-    rows = [row for row in results if row.entry in entries and row.split == DEV and row.runs]
-    data = table.data or "the tasks' own data"
-    where = f"Compared on dev ({data}), {_span(len(row.runs) for row in rows)} restarts"
-    if sizes := [row.sample.size for row in rows if row.sample]:
-        where += f", {_span(sizes)} rows"
-    return f"{where}: {'; '.join(findings)}. {_about_paper(table)}"
-
-
-def _span(values: Iterable[int]) -> str:
-    """Return the smallest and largest number: `3`, or `3 to 5`."""
-    ordered = sorted(set(values))
-    return " to ".join(f"{value:,}" for value in dict.fromkeys((*ordered[:1], *ordered[-1:])))
-
-
-def _pretraining_findings(verdicts: Sequence[Verdict], entries: set[str]) -> Iterator[str]:
-    """Yield on which tasks of the table pretraining helps."""
-    kinds = {
-        "better": "pretraining helps on",
-        "worse": "pretraining hurts on",
-        "within noise": "pretraining makes no visible difference on",
-        "not tested": "pretraining was not tested on",
-    }
-    own = [item for item in verdicts if item.kind == "pretraining" and item.test.first in entries]
-    for outcome, words in kinds.items():
-        same = (item for item in own if item.outcome == outcome)
-        if names := [item.title.removesuffix(f" ({item.data})") for item in same]:
-            yield f"{words} {', '.join(names)}"
-
-
-def _variant_finding(item: Comparison, *, has_order: bool) -> str:
-    """Return `A is better than B by 3.1 points, as in the paper`."""
-    context = f" ({item.context})" if item.context else ""
-    difference = f"{100 * abs(item.difference):.1f} points"
-    if item.verdict == "not tested":
-        return f"{item.first} and {item.second}{context} were not tested"
-    if item.verdict == "within noise":
-        return f"{item.first} and {item.second}{context} are within noise ({difference})"
-    words = f"{item.first} is {item.verdict} than {item.second}{context} by {difference}"
-    # In an ablation the first is the one that should be better, also where the paper has no number.
-    expected = item.paper if item.paper is not None else float(has_order)
-    if not expected:
-        return words
-    return f"{words}, {'as in' if expected * item.difference > 0 else 'unlike'} the paper"
+    shown = [item for item in verdicts if item.kind == "pretraining" and item.test.first in entries]
+    sentences = [item.sentence for item in (*shown, *variant_verdicts(table, results))]
+    return ". ".join([*(sentences or ["No two of our rows were compared"]), _about_paper(table)])
 
 
 def _about_paper(table: FilledTable) -> str:
@@ -378,8 +414,6 @@ def _about_paper(table: FilledTable) -> str:
         return "The paper has no such table."
     if table.data:
         return f"Not compared with the paper's rows: ours are scores on other data ({table.data})."
-    splits = {column.key: column.split for column in table.columns}
-    cells = (cell for row in table.rows for cell in row.cells.items())
-    others = any(cell.split != splits[key] for key, cell in cells)
+    others = any(other_splits(table.columns, row.cells) for row in table.rows)
     reason = "ours are on dev, the paper's on test" if others else "its predictions are not public"
     return f"Not tested against the paper's rows: {reason}."

@@ -15,11 +15,18 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from model.tasks.features import Features, Texts, encode_texts, join_texts, truncated_lengths
-from model.tasks.metrics import METRICS, Answers
-from model.tasks.row_terms import RowTerms, answer_terms
+from model.tasks.features import (
+    Encoding,
+    Features,
+    Texts,
+    check_outputs,
+    encode_texts,
+    join_texts,
+    truncated_lengths,
+)
+from model.tasks.prediction_files import Prediction
+from model.tasks.row_terms import Answers, RowTerms, answer_terms, metric_value
 from model.tasks.task import Task
-from model.tasks.task_type import Encoding, Prediction, check_outputs, no_answers
 from pipelines.arrays import Bools, Float32s, Int64s
 from schemas.errors import PredictionsError, TaskDataError
 
@@ -203,9 +210,9 @@ def _choices(
 def score(
     examples: pa.Table, predictions: Sequence[Prediction], *, task: Task, column: str
 ) -> dict[str, float]:
-    """Return the task's metrics (`model.tasks.metrics`). F1 is of the second label."""
-    sides = _sides(examples, predictions, task=task, column=column)
-    return {name: METRICS[name](*sides) for name in task.metrics}
+    """Return the task's metrics (`model.tasks.row_terms`). F1 is of the second label."""
+    terms = row_terms(examples, predictions, task=task, column=column)
+    return {name: metric_value(own) for name, own in terms.items()}
 
 
 def row_terms(
@@ -242,17 +249,15 @@ def _sides(
 
 def find_majority_label(examples: pa.Table, *, task: Task, labels: Sequence[str]) -> dict[str, Any]:
     """Return the most frequent label, and the shares of the training data as probabilities."""
-    shares = _shares(examples, labels, task=task)
+    del task
+    shares = _shares(examples, labels)
     return {"label": max(labels, key=lambda name: shares[name]), "probabilities": shares}
 
 
 def find_mean_score(examples: pa.Table, *, task: Task, labels: Sequence[str]) -> dict[str, Any]:
     """Return the mean `score`."""
-    del labels
-    mean = pc.mean(examples["score"]).as_py()
-    if mean is None:
-        raise no_answers(task)
-    return {"score": float(mean)}
+    del task, labels
+    return {"score": pc.mean(examples["score"]).as_py()}
 
 
 def find_majority_choice(
@@ -260,13 +265,11 @@ def find_majority_choice(
 ) -> dict[str, Any]:
     """Return the most frequent number, and the shares of the training data."""
     del labels
-    shares = list(_shares(examples, range(task.choices), task=task).values())
+    shares = list(_shares(examples, range(task.choices)).values())
     return {"label": shares.index(max(shares)), "probabilities": shares}
 
 
-def _shares(examples: pa.Table, labels: Sequence[Any], *, task: Task) -> dict[Any, float]:
-    """Return the share of each label among labeled examples."""
-    counts = Counter(name for name in examples["label"].to_pylist() if name is not None)
-    if not counts:
-        raise no_answers(task)
+def _shares(examples: pa.Table, labels: Sequence[Any]) -> dict[Any, float]:
+    """Return the share of each label."""
+    counts = Counter(examples["label"].to_pylist())
     return {label: counts[label] / counts.total() for label in labels}

@@ -13,9 +13,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipelines.arrays import Bools, Int64s, offsets_of, ranges
+from model.tasks.task import Task
+from pipelines.arrays import Bools, Float32s, Int64s, offsets_of, ranges
 from pipelines.wordpiece.tokenizer import WordPieceTokenizer
-from schemas.finetune_configs import TaskTypeName
+from schemas.errors import PredictionsError
+from schemas.finetune_configs import FeaturesConfig, TaskTypeName
 
 if TYPE_CHECKING:
     from model.tasks.qa_windows import Plan
@@ -23,6 +25,18 @@ if TYPE_CHECKING:
 
 IGNORED = -100
 """Label of positions without loss."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Encoding:
+    """Setup of a model: how it reads examples, and the names of its outputs."""
+
+    task: Task
+    labels: tuple[str, ...]
+    """Names of the outputs, in order; () for types whose outputs have none."""
+
+    tokenizer: WordPieceTokenizer
+    config: FeaturesConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +94,21 @@ class Features:
     def lengths(self) -> Int64s:
         """Length of each sequence, (N,)."""
         return np.diff(self.offsets)
+
+
+def check_outputs(outputs: Float32s, *, task: Task) -> None:
+    """Check the values of a model's outputs.
+
+    Raises:
+        PredictionsError: A number is not finite.
+    """
+    finite = np.isfinite(outputs).all(axis=tuple(range(1, outputs.ndim)))
+    if not finite.all():
+        raise PredictionsError(
+            f"{task.name}: {int((~finite).sum())} of {len(outputs)} outputs are not finite, the "
+            f"first is {int(np.flatnonzero(~finite)[0])}: the model has diverged; train it with a "
+            "smaller learning rate"
+        )
 
 
 _BLOCK = 8192  # sequences that are put together at a time; bounds the memory of the indices

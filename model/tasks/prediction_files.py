@@ -1,4 +1,4 @@
-"""Prediction files: one JSON object per line, see `model.tasks.task_type`.
+"""Prediction files: one JSON object per line, see `model.tasks.task_types`.
 
 Every score is computed from a file read back, so that the stored predictions are the scored ones.
 """
@@ -14,6 +14,8 @@ from schemas.errors import MissingInputError, PredictionsError
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+Prediction = Mapping[str, Any]
 
 
 def predictions_file(split: str) -> str:

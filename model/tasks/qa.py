@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import unicodedata
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -17,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from model.tasks.features import Features
-from model.tasks.prediction_files import is_ours, read_lines
+from model.tasks.features import Encoding, Features, check_outputs
+from model.tasks.prediction_files import Prediction, is_ours, read_lines
 from model.tasks.qa_windows import (
     Contexts,
     Plan,
@@ -41,12 +42,6 @@ from model.tasks.squad_metrics import (
     read_predictions as read_texts,
 )
 from model.tasks.task import Task
-from model.tasks.task_type import (
-    Encoding,
-    Prediction,
-    check_outputs,
-    most_frequent,
-)
 from pipelines.arrays import Bools, Float32s, Int64s, offsets_of
 from schemas.errors import PredictionsError
 from schemas.finetune_configs import FeaturesConfig
@@ -84,7 +79,7 @@ class _Candidates(NamedTuple):
 def decode_answers(
     examples: pa.Table, plan: Plan, outputs: npt.NDArray[np.float32], *, encoding: Encoding
 ) -> Iterator[dict[str, Any]]:
-    """Yield the prediction of each example (`model.tasks.task_type`).
+    """Yield the prediction of each example (`model.tasks.task_types`).
 
     In each window the `n_best_size` highest starts are paired with the `n_best_size` highest ends.
     A pair is an answer if both are pieces of the context, the window has most context of the start,
@@ -317,18 +312,18 @@ def find_majority_text(examples: pa.Table, *, task: Task, labels: Sequence[str])
     del labels
     firsts = (answers[0] if answers else "" for answers in examples["answers"].to_pylist())
     texts = [text for text in firsts if text or task.has_unanswerable]
-    text = most_frequent(texts, task=task)
+    counts = Counter(texts)
+    text = min(counts, key=lambda text: (-counts[text], text))
     entry = {"text": text, "probability": 1.0, "start_logit": 0.0, "end_logit": 0.0}
     # Beyond all thresholds near 0.
     return {"text": text, "null_odds": -1.0 if text else 1.0, "n_best": [entry]}
 
 
-def read_predictions(url: str, examples: pa.Table, *, task: Task) -> list[dict[str, Any]]:
+def read_predictions(url: str, examples: pa.Table) -> list[dict[str, Any]]:
     """Read bertloom's format, or SQuAD's JSON of ids and answers, in any order.
 
     The text of a missing answer is None; answers to other questions are logged.
     """
-    del task
     if is_ours(url):
         return read_lines(url)
     answers = read_texts(url)
@@ -360,8 +355,7 @@ def official_files(
 ) -> dict[str, bytes]:
     """Return SQuAD's JSON of answers, and for 2.0 of null odds: no answer above 0."""
     del examples
-    answers = {str(item["id"]): item["text"] for item in predictions}
-    files = {f"answers-{split}.json": _json(answers)}
+    files = {f"answers-{split}.json": _json({item["id"]: item["text"] for item in predictions})}
     if task.has_unanswerable:
         odds = {str(item["id"]): item["null_odds"] - threshold for item in predictions}
         files[f"null-odds-{split}.json"] = _json(odds)

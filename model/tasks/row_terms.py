@@ -1,8 +1,9 @@
-"""Terms of single rows, from which a metric can be computed on any sample of the rows.
+"""Metrics, computed from terms of single rows on a whole split or on any sample of its rows.
 
 A metric of a split is not always a mean over rows: F1 is a quotient of sums, Spearman's correlation
 needs ranks. Here each row has a few numbers, and a function of those numbers and of a weight of
-each row gives the metric. All samples of the rows are computed in one call.
+each row gives the metric. All samples of the rows are computed in one call. Loading scikit-learn
+and SciPy instead takes as long as a short trial.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from model.tasks.metrics import POSITIVE, Answers
 from pipelines.arrays import Bools
 from pipelines.io.shards import ShardWriter, open_shard
 from pipelines.io.stage_inputs import InputFile
@@ -22,7 +22,17 @@ from schemas.arrow import ROW_TERMS
 from schemas.manifest import FileEntry, StageInput
 
 Float64s: TypeAlias = npt.NDArray[np.float64]
+Answers = npt.NDArray[np.int64] | npt.NDArray[np.float64]
+"""Numbers of classes, int64, or scores, float64, (rows,)."""
+
 Statistic = Literal["mean", "f1", "matthews", "pearson", "spearman"]
+METRICS = ("accuracy", "f1", "matthews", "pearson", "spearman")
+"""Metrics of labels and scores by their names in `Task.metrics`: from 0 to 1, correlations from -1
+to 1 with mean ranks for ties, and 0 where a side is constant. Metrics of spans and entities are in
+their task types."""
+
+POSITIVE = 1
+"""The class that F1 is of: the second label of a task (MRPC `1`, QQP `1`)."""
 
 
 class RowTerms(NamedTuple):
@@ -47,7 +57,7 @@ def f1_terms(right: Sequence[int], predicted: Sequence[int], gold: Sequence[int]
 
 
 def answer_terms(metric: str, gold: Answers, predicted: Answers) -> RowTerms:
-    """Return the terms of a metric of `model.tasks.metrics`."""
+    """Return the terms of one of METRICS, given right and predicted answers."""
     if metric == "accuracy":
         return mean_terms(gold == predicted)
     if metric == "f1":
@@ -71,6 +81,11 @@ def weighted_values(row_terms: RowTerms, weights: Float64s) -> Float64s:
         weights: Number of times that a sample has a row, shape (samples, rows).
     """
     return _VALUES[row_terms.statistic](weights, row_terms.terms)
+
+
+def metric_value(row_terms: RowTerms) -> float:
+    """Return the metric of all rows."""
+    return float(weighted_values(row_terms, np.ones((1, len(row_terms.terms))))[0])
 
 
 def _mean(weights: Float64s, terms: Float64s) -> Float64s:

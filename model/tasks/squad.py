@@ -322,7 +322,7 @@ def _squad(version: str, *, table: str, hub: str, train: int, dev: int) -> Task:
         sizes={"train": train, "dev": dev},
         has_unanswerable=version == "2.0",
         paper={
-            f"{split}/{metric}": (table, metric.upper())
+            f"{split}/{metric}": (table, f"{split} {metric.upper()}")
             for split in ("dev", "test")
             for metric in ("em", "f1")
         },

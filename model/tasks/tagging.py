@@ -13,6 +13,7 @@ Letters for shapes: P word pieces of a document, W its words that have pieces, K
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -21,15 +22,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from model.tasks.entities import OUTSIDE, EntityCounts, is_tag
-from model.tasks.features import IGNORED, Features
+from model.tasks.features import IGNORED, Encoding, Features, check_outputs
+from model.tasks.prediction_files import Prediction
 from model.tasks.row_terms import RowTerms, f1_terms
 from model.tasks.task import Task
-from model.tasks.task_type import (
-    Encoding,
-    Prediction,
-    check_outputs,
-    most_frequent,
-)
 from pipelines.arrays import Float32s, Int64s, joined, offsets_of, ranges
 from schemas.errors import PredictionsError
 
@@ -110,9 +106,9 @@ def row_terms(
 
 def find_majority_tag(examples: pa.Table, *, task: Task, labels: Sequence[str]) -> dict[str, Any]:
     """Return the most frequent `tag`, the prediction of each word."""
-    del labels
-    tags = examples["tags"].combine_chunks().flatten().to_pylist()
-    return {"tag": most_frequent(tags, task=task)}
+    del task, labels
+    counts = Counter(examples["tags"].combine_chunks().flatten().to_pylist())
+    return {"tag": min(counts, key=lambda tag: (-counts[tag], tag))}
 
 
 def repeat_tag(examples: pa.Table, answer: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -172,7 +172,7 @@ class Task:
     only; stored and submitted predictions have the official names."""
 
     metrics: tuple[str, ...]
-    """Names in `model.tasks.metrics`; the first chooses the best cell on dev (larger is
+    """Names in `model.tasks.row_terms`; the first chooses the best cell on dev (larger is
     better)."""
 
     can_split_train: bool = False
@@ -199,7 +199,7 @@ class Task:
     """Name of the test server's file by split (GLUE: `{"test": "CoLA.tsv"}`)."""
 
     paper: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    """Table and column of `model.tables.paper_results` by split and metric (`dev/accuracy`)."""
+    """Table and column of `model.tables.paper` by split and metric (`dev/accuracy`)."""
 
     def in_words(self, prediction: Mapping[str, Any]) -> dict[str, Any]:
         """Return a prediction with the meanings of its `label` and `probabilities`."""

@@ -1,12 +1,100 @@
-"""Task types by their names in tasks and model files."""
+"""Task types: functions for features, predictions and scores of the tasks of one type.
+
+Examples are a table of the type's schema (`schemas.arrow.EXAMPLES`). A prediction has `id` and, by
+type: classification `label` (name) and `probabilities` (by name); regression `score`; choice
+`label` (int) and `probabilities`; span `text` ("" for no answer), `null_odds` (best null score
+minus best answer's), `n_best` (a list of `text`, `probability`, `start_logit`, `end_logit`, best
+first); tagging `tags` (IOB2, one per word of the document).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
+from typing import Any, NamedTuple
+
+import pyarrow as pa
 
 from model.tasks import classification, qa, tagging
-from model.tasks.task_type import TaskType
+from model.tasks.features import Features
+from model.tasks.prediction_files import check_ids, read_lines
+from model.tasks.row_terms import RowTerms
+from model.tasks.task import Task
 from schemas.finetune_configs import TaskTypeName
+
+Answer = dict[str, Any]
+"""Prediction, or answer of the majority baseline without `id`."""
+
+
+class Scored(NamedTuple):
+    """Predictions with their scores."""
+
+    metrics: dict[str, float]
+    """Scores by name; empty if the examples have no answers."""
+
+    predictions: list[Answer]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskType:
+    """Functions of the tasks of one type. Its head is in `model.finetuning.heads`."""
+
+    answer_column: str
+    """Column of the examples that is null where the answer is not known."""
+
+    build_features: Callable[..., Features]
+    """(examples, encoding, *, is_training) to sequences, with labels if all are known. Raises
+    TaskDataError if a row cannot be used, or has no label in training."""
+
+    decode: Callable[..., list[Answer]]
+    """(examples, features, outputs, *, encoding) to predictions, in the order of the examples.
+    Raises PredictionsError if an output is not finite."""
+
+    score: Callable[..., dict[str, float]]
+    """(examples, predictions, *, task) to metrics from 0 to 1 (correlations from -1) by name.
+    Raises PredictionsError if a prediction is invalid."""
+
+    row_terms: Callable[..., dict[str, RowTerms]]
+    """(examples, predictions, *, task) to the terms of the task's metrics by name, a row for each
+    example. With a weight of 1 for each row they give the metrics of `score`."""
+
+    list_answers: Callable[[Mapping[str, Any]], list[str]]
+    """Function that returns the answers in a prediction or in a row of examples."""
+
+    majority_answer: Callable[..., Answer]
+    """(training examples, *, task, labels) to the answer of the majority baseline. Of equally
+    frequent labels the first is used. Raises TaskDataError if no example has an answer."""
+
+    repeat_answer: Callable[[pa.Table, Answer], list[Answer]] = lambda examples, answer: [
+        {"id": name, **answer} for name in examples["id"].to_pylist()
+    ]
+    """Function that returns one answer as the prediction of each example."""
+
+    read_predictions: Callable[[str, pa.Table], list[Answer]] = lambda url, _: read_lines(url)
+    """Function of a file, and of the examples that it answers. Raises PredictionsError if it cannot
+    be read, or has predictions of other examples, and InputError if it is damaged."""
+
+    official_files: Callable[..., dict[str, bytes]] = lambda *_args, **_kwargs: {}
+    """(examples, predictions, *, task, split, threshold) to files by name in the format of the
+    task's own scorer. GLUE's submission is one for all tasks (`model.tables.glue_submission`)."""
+
+    def is_answered(self, examples: pa.Table) -> bool:
+        """Return whether the answers to all examples are known."""
+        return bool(len(examples)) and examples.column(self.answer_column).null_count == 0
+
+    def score_file(self, url: str, examples: pa.Table, *, task: Task) -> Scored:
+        """Read predictions in bertloom's format and score them.
+
+        Raises:
+            PredictionsError: The predictions are of other examples.
+        """
+        predictions = read_lines(url)
+        check_ids(predictions, examples, where=url)
+        if not self.is_answered(examples):
+            return Scored({}, predictions)
+        return Scored(self.score(examples, predictions, task=task), predictions)
+
 
 TASK_TYPES: dict[TaskTypeName, TaskType] = {
     "classification": TaskType(
@@ -55,7 +143,8 @@ TASK_TYPES: dict[TaskTypeName, TaskType] = {
         row_terms=tagging.row_terms,
         list_answers=lambda row: list(row["tags"]),
         majority_answer=tagging.find_majority_tag,
-        majority_predictions=tagging.repeat_tag,
+        repeat_answer=tagging.repeat_tag,
         official_files=tagging.official_files,
     ),
 }
+"""Task types by their names in tasks and model files."""

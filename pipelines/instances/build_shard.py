@@ -21,7 +21,7 @@ from pipelines.instances.token_documents import TokenDocuments
 from pipelines.io.files import Statistics
 from pipelines.io.shards import ShardWriter, open_shard
 from pipelines.io.stage_inputs import InputFile
-from pipelines.lengths import LengthHistogram, LengthsRecord, PairCounts
+from pipelines.lengths import Histograms, count_lengths, merge_lengths
 from pipelines.shard_job.item_cache import CacheableShardFn
 from pipelines.shard_job.work import WorkResult
 from schemas.arrow import instances_schema, tokens_schema
@@ -169,15 +169,13 @@ class BuildInstanceShard(CacheableShardFn):
         documents = [part.documents for part in self._parts.values()]
         self._pool = NextSentencePool(dict(enumerate(documents)))
 
-    def _write(
-        self, item: InstanceItem, position: int
-    ) -> tuple[FileEntry, Counters, dict[str, Any]]:
+    def _write(self, item: InstanceItem, position: int) -> tuple[FileEntry, Counters, Histograms]:
         """Write the instances of a shard of the pool.
 
         Returns:
-            The file, its counters, and a `LengthsRecord` as JSON values.
+            The file, its counters and the lengths of its instances.
         """
-        counters, lengths = Counters(), list[dict[str, Any]]()
+        counters, lengths = Counters(), list[Histograms]()
         schema = instances_schema(self.vocab_size)
         batches = create_instances(
             self._pool,
@@ -191,20 +189,9 @@ class BuildInstanceShard(CacheableShardFn):
             for batch in batches:
                 counters.update(batch.statistics())
                 shard.write(instance_rows(batch, schema))
-                lengths.append(self._lengths(batch).model_dump(mode="json"))
+                lengths.append({"instances": count_lengths(np.diff(batch.input_offsets))})
         statistics: Statistics = {"tokens": counters["tokens"], **_origin(item, position)}
-        record = LengthsRecord.merge(lengths).model_dump(mode="json")
-        return shard.entry(statistics=statistics), counters, record
-
-    def _lengths(self, batch: InstanceBatch) -> LengthsRecord:
-        lengths = np.diff(batch.input_offsets)
-        pairs = PairCounts.from_pairs(
-            lengths,
-            np.asarray(batch.next_sentence_label),
-            max_seq_length=self.config.max_seq_length,
-        )
-        histogram = LengthHistogram.from_lengths(lengths)
-        return LengthsRecord(histograms={"instances": histogram}, pairs=pairs)
+        return shard.entry(statistics=statistics), counters, merge_lengths(lengths)
 
 
 def _path(item: InstanceItem, position: int) -> str:

@@ -20,7 +20,7 @@ from pipelines.instances.build_shard import BuildInstanceShard, corpus_statistic
 from pipelines.instances.notes import instance_notes
 from pipelines.instances.plan import plan
 from pipelines.io.stage_inputs import input_file
-from pipelines.lengths import LengthsRecord
+from pipelines.lengths import merge_lengths, write_lengths
 from pipelines.shard_job.job import run_shard_job
 from pipelines.shard_job.work import sum_counters
 from pipelines.wordpiece.vocab_files import VOCAB_FILE
@@ -58,15 +58,13 @@ def build_instances(
     for records in ("documents", "source-tokens"):
         for part in ("", f"{HELD_OUT}-"):
             check_balance(counters, f"{part}{records}", where="build-instances")
-    recorded = [report.statistics for report in job.reports]
-    lengths = LengthsRecord.merge([record for record in recorded if record])
-    guess_accuracy = lengths.pairs.guess_accuracy() if lengths.pairs else None
+    lengths = merge_lengths(report.statistics or {} for report in job.reports)
     return StageOutput(
         files=job.files,
-        records=(lengths.write(output=output),),
+        records=(write_lengths(lengths, output=output),),
         counters=dict(sorted(counters.items())),
         statistics=corpus_statistics(config, counters, vocab_size),
         table_name="instances",
-        notes=tuple(instance_notes(config, counters, guess_accuracy=guess_accuracy)),
+        notes=tuple(instance_notes(config, counters)),
         reuse=job.reuse,
     )

@@ -270,8 +270,10 @@ class _SortedStarts:
         latest = self._unsorted.end[first] - real.length
         enough = np.searchsorted(self._unsorted.start, latest, side="right") - first
         enough = np.maximum(enough, 1)
-        place = np.where(real.is_end, enough - 1, integers(keys, counter + 1, below=enough))
-        return first + place
+        rank_in_document = np.where(
+            real.is_end, enough - 1, integers(keys, counter + 1, below=enough)
+        )
+        return first + rank_in_document
 
 
 def _group_endings(shortest: Int64s) -> tuple[Int64s, Int64s]:

@@ -43,14 +43,14 @@ def published_checksums(uris: Iterable[str]) -> dict[str, PublishedChecksum]:
         InputError: A list has an invalid line.
     """
     lists: dict[str, Mapping[str, PublishedChecksum]] = {}
-    found: dict[str, PublishedChecksum] = {}
+    checksums: dict[str, PublishedChecksum] = {}
     for uri in uris:
         folder, _, base = public_address(uri).rpartition("/")
         if folder not in lists:
             lists[folder] = _read_lists(uri)
         if base in lists[folder]:
-            found[uri] = lists[folder][base]
-    return found
+            checksums[uri] = lists[folder][base]
+    return checksums
 
 
 def verify_file(

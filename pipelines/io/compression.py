@@ -91,15 +91,17 @@ def compression_of(head: bytes, *, name: str) -> Compression:
                 f"{name}: is a {other} archive. Expected plain, .bz2, .gz, .zst or .7z: recompress "
                 "it, e.g. into .zst"
             )
-    found: Compression = next((k for sign, k in _SIGNATURES if head.startswith(sign)), "plain")
+    compression: Compression = next(
+        (k for sign, k in _SIGNATURES if head.startswith(sign)), "plain"
+    )
     ending = name.lower().rpartition(".")[2]
     named = next((kind for _, kind in _SIGNATURES if kind == ending), "plain")
-    if found == "plain" and named != "plain" and head:
+    if compression == "plain" and named != "plain" and head:
         raise InputError(
             f"{name}: expected a .{named} file, found {head[:8]!r} at its start. It may be an "
             "error page that was saved under this name: download it again"
         )
-    return found
+    return compression
 
 
 def decompressed(
@@ -262,9 +264,9 @@ def _7z_chunks(source: IO[bytes], *, end: int) -> Iterator[Chunk | Damage]:
 def _7z_member(archive: py7zr.SevenZipFile, source: IO[bytes], *, end: int) -> Iterator[Chunk]:
     files = [file for file in archive.files if not file.is_directory]
     if len(files) != 1 or archive.needs_password():
-        found = "a password" if len(files) == 1 else f"{len(files):,}"
+        content = "a password" if len(files) == 1 else f"{len(files):,}"
         raise InputError(
-            f"{_name(source)}: expected an archive of one file without a password, got {found}. "
+            f"{_name(source)}: expected an archive of one file without a password, got {content}. "
             "Unpack it"
         )
     (file,) = files

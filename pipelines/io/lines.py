@@ -88,8 +88,8 @@ def read_chunks(file: SourceFile, *, start: int = 0) -> Generator[bytes, None, N
         yield from _bytes_of(decompressed(source, compression, start=start, end=file.size), file)
 
 
-def _bytes_of(found: Iterable[Chunk | Damage], file: SourceFile) -> Iterator[bytes]:
-    for chunk in found:
+def _bytes_of(chunks: Iterable[Chunk | Damage], file: SourceFile) -> Iterator[bytes]:
+    for chunk in chunks:
         if isinstance(chunk, Damage):
             raise CorruptInputError(
                 f"{file.uri}: {chunk.reason}, noticed at byte {chunk.offset:,} of {file.size:,}. "
@@ -167,7 +167,7 @@ def _last_end(pattern: re.Pattern[bytes], data: bytes, start: int) -> int:
     width = _TAIL
     while True:  # from the end: most texts have a sentence end close to it
         begin = max(start, len(data) - width)
-        ends = [found.end() for found in pattern.finditer(data, begin)]
+        ends = [match.end() for match in pattern.finditer(data, begin)]
         if ends or begin == start:
             return ends[-1] if ends else 0
         width *= 2

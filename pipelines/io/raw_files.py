@@ -119,7 +119,7 @@ def expand_paths(
         if not taken:
             raise _nothing_to_take(path, skipped, suffixes=suffixes)
         for uri, name in taken:
-            _check_name(name, given=path)
+            _check_name(name, path=path)
             chosen[uri] = min(name, chosen.get(uri, name))  # whatever the order of the paths
     if shown := _listed(skipped):
         _warn_skipped(", ".join(paths), sum(skipped.values()) - skipped[HIDDEN], shown)
@@ -234,7 +234,7 @@ def parallel_map(look: Callable[[_Item], _Found], items: Iterable[_Item]) -> lis
 
 
 def describe_each(
-    found: Iterable[tuple[str, str]], observers: Callable[[str], Observers] = _no_observers
+    names: Iterable[tuple[str, str]], observers: Callable[[str], Observers] = _no_observers
 ) -> list[DescribedFile]:
     """Describe files from `expand_paths` in parallel.
 
@@ -249,11 +249,11 @@ def describe_each(
         size, digests = digest_file(uri, observers=observers(name))
         return DescribedFile(SourceFile(uri, name, size, digests.pop("sha256")), digests)
 
-    return parallel_map(describe, found)
+    return parallel_map(describe, names)
 
 
 def describe_files(
-    found: Iterable[tuple[str, str]], observers: Callable[[str], Observers] = _no_observers
+    names: Iterable[tuple[str, str]], observers: Callable[[str], Observers] = _no_observers
 ) -> list[DescribedFile]:
     """Return files with sizes, digests and unique names, from which ids are made.
 
@@ -268,7 +268,7 @@ def describe_files(
         InputError: A file cannot be read (`describe_file`).
     """
     files: dict[tuple[str, str], DescribedFile] = {}
-    for described in describe_each(found, observers):
+    for described in describe_each(names, observers):
         file = described.file
         same = files.setdefault((file.name, file.sha256), described).file
         if same is not file:
@@ -357,10 +357,10 @@ def _reaching(uri: str, fs: Any) -> Iterator[None]:
     except BertloomError:
         raise
     except Exception as error:
-        told = str(error).rstrip(".") or type(error).__name__
+        reason = str(error).rstrip(".") or type(error).__name__
         if not is_local and _is_network_fault(error):
             raise NetworkError(
-                f"{uri}: the server cannot be reached or does not answer: {told}. Check the "
+                f"{uri}: the server cannot be reached or does not answer: {reason}. Check the "
                 "network and the address, then run again",
                 file=uri,
             ) from error
@@ -369,7 +369,7 @@ def _reaching(uri: str, fs: Any) -> Iterator[None]:
         if is_local and not isinstance(error, OSError):
             raise
         raise InputError(
-            f"{uri}: cannot be reached or read: {told}. Check that it exists and that you have "
+            f"{uri}: cannot be reached or read: {reason}. Check that it exists and that you have "
             + ("permission" if is_local else "permission, the network and the credentials")
         ) from error
 
@@ -446,10 +446,10 @@ def _parent(path: str) -> str:
     return head or slash
 
 
-def _list_files(given: str, skipped: Counter[str]) -> tuple[list[tuple[str, str]], bool]:
+def _list_files(uri: str, skipped: Counter[str]) -> tuple[list[tuple[str, str]], bool]:
     """Return the (uri, name) of all files at a path, and whether the path is one file."""
-    fs, path = filesystem(given)
-    with _reaching(given, fs):
+    fs, path = filesystem(uri)
+    with _reaching(uri, fs):
         if fs.isfile(path):  # before the pattern: a name may hold "[" itself
             return [(_uri(fs, path), _base(path))], True
         if fs.isdir(path):
@@ -458,19 +458,19 @@ def _list_files(given: str, skipped: Counter[str]) -> tuple[list[tuple[str, str]
             return _match(fs, path, skipped), False
         if isinstance(fs, LocalFileSystem) and is_special(path):
             raise InputError(
-                f"{given}: expected a regular file, got a named pipe, device or socket. Save what "
+                f"{uri}: expected a regular file, got a named pipe, device or socket. Save what "
                 "it gives as a file"
             )
-        raise _missing(given, fs, "no such file or folder")
+        raise _missing(uri, fs, "no such file or folder")
 
 
 def _nothing_to_take(
-    given: str, skipped: Counter[str], *, suffixes: Sequence[str] | None
+    path: str, skipped: Counter[str], *, suffixes: Sequence[str] | None
 ) -> MissingInputError:
     wanted = f" ending in {' or '.join(suffixes)}" if suffixes else ""
     shown = _listed(skipped)
     what = f"expected a file{wanted}, got {shown}" if shown else "no file there"
-    return _missing(given, filesystem(given)[0], what)
+    return _missing(path, filesystem(path)[0], what)
 
 
 @functools.cache  # a folder is listed several times in a run
@@ -478,13 +478,13 @@ def _warn_skipped(paths: str, number: int, shown: str) -> None:
     _log.warning("%s: passed over %d: %s", paths, number, shown)
 
 
-def _check_name(name: str, *, given: str) -> None:
+def _check_name(name: str, *, path: str) -> None:
     """Refuse names that are not valid Unicode: they become ids and are in manifests."""
     try:
         name.encode()
     except UnicodeEncodeError as error:
         raise InputError(
-            f"{given!a}: the name of the file {name!a} is not UTF-8. Rename it, e.g. with "
+            f"{path!a}: the name of the file {name!a} is not UTF-8. Rename it, e.g. with "
             "`convmv -f latin1 -t utf8 --notest`, or leave it out of the paths"
         ) from error
 

@@ -38,10 +38,10 @@ class InputFile(NamedTuple):
     sha256: str
 
     @classmethod
-    def of(cls, given: StageInput, entry: FileEntry) -> InputFile:
+    def of(cls, artifact: StageInput, entry: FileEntry) -> InputFile:
         """Return a file of an input."""
-        name = f"{given.name} {given.artifact_id}"
-        url = f"{given.data}/{entry.stored_name}"
+        name = f"{artifact.name} {artifact.artifact_id}"
+        url = f"{artifact.data}/{entry.stored_name}"
         return cls(url, entry.path, name, entry.size_bytes, entry.sha256)
 
     def read(self) -> bytes:
@@ -91,22 +91,22 @@ class InputFile(NamedTuple):
         )
 
 
-def input_file(given: StageInput, path: str) -> InputFile:
+def input_file(artifact: StageInput, path: str) -> InputFile:
     """Return the file of an input by its logical name.
 
     Raises:
         ArtifactCorruptError: The manifest does not list the file.
     """
-    for entry in given.files:
+    for entry in artifact.files:
         if entry.path == path:
-            return InputFile.of(given, entry)
-    names = ", ".join(entry.path for entry in given.files)
+            return InputFile.of(artifact, entry)
+    names = ", ".join(entry.path for entry in artifact.files)
     raise ArtifactCorruptError(
-        f"{given.name} {given.artifact_id}: expected a file {path}, found {names or 'none'}"
+        f"{artifact.name} {artifact.artifact_id}: expected a file {path}, found {names or 'none'}"
     )
 
 
-def check_files(given: StageInput, *, without: Collection[str] = ()) -> None:
+def check_files(artifact: StageInput, *, without: Collection[str] = ()) -> None:
     """Verify every file of an input that other libraries open by the URL of its folder.
 
     Args:
@@ -116,10 +116,10 @@ def check_files(given: StageInput, *, without: Collection[str] = ()) -> None:
     Raises:
         ArtifactCorruptError: A file is missing, or its bytes are not those of the manifest.
     """
-    for entry in given.files:
+    for entry in artifact.files:
         if entry.excluded_from_digest or entry.path in without:
             continue
-        file = InputFile.of(given, entry)
+        file = InputFile.of(artifact, entry)
         try:
             fs, path = file_system(file.url)
             with open_stream(fs, path) as source:

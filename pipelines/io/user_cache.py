@@ -70,12 +70,12 @@ def cached_value(what: str, digest: str) -> Any:
 
 def cache_value(what: str, digest: str, value: Any) -> None:
     """Cache the JSON value of a file with this sha256."""
-    place = _place(what, digest)
+    path = _place(what, digest)
     line = json.dumps({"value": value}, separators=(",", ":"))
     try:
-        write_atomic(place, line.encode())
+        write_atomic(path, line.encode())
     except OSError as error:
-        _say_unwritable(place.parents[2], error.strerror)
+        _say_unwritable(path.parents[2], error.strerror)
 
 
 @functools.cache  # once per process, not per file
@@ -124,8 +124,8 @@ class DigestCache:
 
     def get(self, file: str, version: str) -> dict[str, str]:
         """Return hex digests by algorithm; none if the file is unknown or has changed."""
-        found, digests = self._known.get(file, ("", {}))
-        return dict(digests) if found == version else {}
+        known, digests = self._known.get(file, ("", {}))
+        return dict(digests) if known == version else {}
 
     def put(self, file: str, version: str, digests: Mapping[str, str]) -> None:
         """Cache the digests of a version of a file."""

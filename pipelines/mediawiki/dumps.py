@@ -397,7 +397,7 @@ def _parse_header(head: bytes, *, where: str) -> Header:
             "If it is part of a dump, put a line `<mediawiki>` before and `</mediawiki>` behind "
             "its pages"
         )
-    found: dict[str, str] = {}
+    root: dict[str, str] = {}  # attributes of <mediawiki>
     namespaces: dict[int, str] = {}
     base: dict[str, str] = {}
     open_text: list[Callable[[str], None]] = []
@@ -411,7 +411,7 @@ def _parse_header(head: bytes, *, where: str) -> Header:
         open_text[:] = [add]
 
     def start(name: str, attributes: dict[str, str]) -> None:
-        if not found and name != "mediawiki":
+        if not root and name != "mediawiki":
             raise InputError(f"{where}: expected <mediawiki> first, found <{name}>")
         if name == "page":
             raise InputError(
@@ -419,8 +419,8 @@ def _parse_header(head: bytes, *, where: str) -> Header:
                 f"{', '.join(attributes) or 'white space'} in it. Take that out"
             )
         if name == "mediawiki":
-            found.update(version=attributes.get("version", "?"))
-            found.update(language=attributes.get("xml:lang", ""))
+            root.update(version=attributes.get("version", "?"))
+            root.update(language=attributes.get("xml:lang", ""))
         elif name == "namespace":
             collect(namespaces, int(attributes["key"]))
         elif name == "base":
@@ -454,7 +454,7 @@ def _parse_header(head: bytes, *, where: str) -> Header:
     except (expat.ExpatError, ValueError, KeyError) as error:
         raise InputError(f"{where}: the header is not valid: {error}") from error
     site = _SITE.match(base.get("base", ""))
-    return Header(found["version"], found["language"], namespaces, site[1] if site else "")
+    return Header(root["version"], root["language"], namespaces, site[1] if site else "")
 
 
 def site_of_dump(name: str) -> str:

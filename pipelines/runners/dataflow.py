@@ -60,13 +60,13 @@ class DataflowApi:
             from google.cloud import dataflow  # lazy: only jobs on Dataflow need it
         except ImportError as error:
             raise ConfigError(f"Dataflow's client is not installed: {_REMEDY}") from error
-        given = {flag.partition("=")[0]: flag.partition("=")[2] for flag in flags}
-        self.project, self.region = given["--project"], given["--region"]
+        values = {flag.partition("=")[0]: flag.partition("=")[2] for flag in flags}
+        self.project, self.region = values["--project"], values["--region"]
         self._types = dataflow
-        endpoint = given.get("--dataflow_endpoint", "")
+        endpoint = values.get("--dataflow_endpoint", "")
         # As Beam's own client reads an endpoint.
         how = {
-            "credentials": _credentials(given),
+            "credentials": _credentials(values),
             "transport": "rest" if "localhost" in endpoint or "sandbox" in endpoint else None,
             "client_options": {"api_endpoint": endpoint.rstrip("/")} if endpoint else None,
         }
@@ -89,8 +89,8 @@ class DataflowApi:
     def state(self, job: str) -> str:
         """Return the state of a job, such as `RUNNING`."""
         request = self._types.GetJobRequest(job_id=job)
-        found = self._call(f"look at job {job}", self._jobs.get_job, request)
-        return str(found.current_state.name).removeprefix(_STATE_PREFIX)
+        response = self._call(f"look at job {job}", self._jobs.get_job, request)
+        return str(response.current_state.name).removeprefix(_STATE_PREFIX)
 
     def cancel(self, job: str) -> None:
         """Cancel a job."""
@@ -147,7 +147,7 @@ def failure(messages: Sequence[str]) -> str:
     return root_cause("\n".join([*of_job, *of_workers]))
 
 
-def _credentials(given: Mapping[str, str]) -> Any:
+def _credentials(values: Mapping[str, str]) -> Any:
     """Return the credentials of the environment, as Beam finds them.
 
     Raises:
@@ -156,21 +156,21 @@ def _credentials(given: Mapping[str, str]) -> Any:
     import google.auth
     from google.auth import credentials, exceptions, impersonated_credentials
 
-    if "--no_auth" in given:
+    if "--no_auth" in values:
         return credentials.AnonymousCredentials()
     try:
-        found, _ = google.auth.default(scopes=[_SCOPE])
+        default_credentials, _ = google.auth.default(scopes=[_SCOPE])
     except exceptions.GoogleAuthError as error:
         raise ConfigError(
             f"no credentials for Google Cloud: {str(error).rstrip('.')}: "
             "gcloud auth application-default login, or set GOOGLE_APPLICATION_CREDENTIALS to the "
             "file of a service account's key"
         ) from error
-    if not (accounts := given.get("--impersonate_service_account", "")):
-        return found
+    if not (accounts := values.get("--impersonate_service_account", "")):
+        return default_credentials
     *delegates, target = accounts.split(",")
     return impersonated_credentials.Credentials(
-        source_credentials=found,
+        source_credentials=default_credentials,
         target_principal=target,
         delegates=delegates,
         target_scopes=[_SCOPE],

@@ -186,12 +186,12 @@ def open_pool(workers: int) -> Iterator[WorkerPool]:
         outdated = [pool for pool in _idle if pool.environment != os.environ]
         for pool in outdated:
             _idle.remove(pool)
-        found = next((pool for pool in _idle if pool.workers == workers), None)
-        if found is not None:
-            _idle.remove(found)
+        idle = next((pool for pool in _idle if pool.workers == workers), None)
+        if idle is not None:
+            _idle.remove(idle)
     for pool in outdated:
         pool.close()
-    pool = found or WorkerPool(workers)
+    pool = idle or WorkerPool(workers)
     try:
         yield pool
     except BaseException:

@@ -40,8 +40,8 @@ class SparkRunner(PortableRunner):
         if cores := _EMBEDDED.fullmatch(self.master):
             # Otherwise one Python process works for all cores of a Spark in its job server.
             defaults[_WORKERS_FLAG] = cores[1]
-        given = flag_names(self._execution.beam_options)
-        return [f"{name}={value}" for name, value in defaults.items() if name not in given]
+        configured = flag_names(self._execution.beam_options)
+        return [f"{name}={value}" for name, value in defaults.items() if name not in configured]
 
     def _check_answers(self) -> None:
         super()._check_answers()

@@ -109,7 +109,7 @@ def serving(port: int, *, command: Sequence[str] | None = None) -> Iterator[int]
     server = grpc.server(ThreadPoolExecutor(_THREADS), options=[("grpc.so_reuseport", 0)])
     beam_fn_api_pb2_grpc.add_BeamFnExternalWorkerPoolServicer_to_server(pool, server)
     try:
-        found = server.add_insecure_port(f"localhost:{port}")
+        bound_port = server.add_insecure_port(f"localhost:{port}")
     except RuntimeError as error:
         raise RunnerError(
             f"localhost:{port}: the port is not free ({error}). Stop the other pool, or choose "
@@ -117,7 +117,7 @@ def serving(port: int, *, command: Sequence[str] | None = None) -> Iterator[int]
         ) from error
     server.start()
     try:
-        yield int(found)
+        yield int(bound_port)
     finally:
         server.stop(grace=None).wait()
         pool.end()
@@ -137,8 +137,8 @@ def serve(port: int, *, allow_root: bool, say: Callable[[str], None]) -> None:
         )
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit())
-    with contextlib.suppress(SystemExit), serving(port) as found:
-        say(f"worker pool at localhost:{found}")
+    with contextlib.suppress(SystemExit), serving(port) as bound_port:
+        say(f"worker pool at localhost:{bound_port}")
         say(
             "warning: the pool has no authentication. Every user of this machine can run code as "
             "the user of the pool"

@@ -87,8 +87,8 @@ def plan(config: BooksSource) -> list[Split]:
         MissingInputError: A path has no text file and no archive.
         CorruptInputError: An archive is truncated or damaged.
     """
-    found = expand_paths(config.paths, suffixes=(*BOOK_SUFFIXES, *ARCHIVE_SUFFIXES))
-    files = [described.file for described in describe_each(found)]
+    names = expand_paths(config.paths, suffixes=(*BOOK_SUFFIXES, *ARCHIVE_SUFFIXES))
+    files = [described.file for described in describe_each(names)]
     loose = [file for file in files if not is_archive(file.name)]
     archives = {file: list_members(file) for file in files if is_archive(file.name)}
     times = collections.Counter(stem_of(member_name(file.name)) for file in loose)

@@ -73,8 +73,8 @@ def parquet_rows(split: Split, config: TextSource) -> Iterator[TextRow]:
                 for name in wanted
             ]
             for number, (text, identifier, title) in enumerate(zip(*values, strict=True), first):
-                place = f"row {number}"
-                yield TextRow(text, identifier, title, number, *where, place, number=number)
+                position = f"row {number}"
+                yield TextRow(text, identifier, title, number, *where, position, number=number)
 
 
 def _batches(

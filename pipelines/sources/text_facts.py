@@ -32,12 +32,12 @@ def encoding_fact() -> str:
 
 
 def describe_texts(
-    found: list[tuple[str, str]], observers: Callable[[str], Observers]
+    names: list[tuple[str, str]], observers: Callable[[str], Observers]
 ) -> list[DescribedFile]:
     """Return files (`describe_files`), with the encodings of those that an `Encoding` observes."""
     return [
         each._replace(file=each.file._replace(encoding=each.facts.get(encoding_fact(), "")))
-        for each in describe_files(found, observers)
+        for each in describe_files(names, observers)
     ]
 
 

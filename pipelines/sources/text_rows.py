@@ -32,7 +32,7 @@ class TextRow(NamedTuple):
         return f"{file.name}, {self.where or f'byte {self.position:,} of its text'}"
 
 
-def require_fields(found: list[str], file: SourceFile, config: TextSource, *, what: str) -> None:
+def require_fields(fields: list[str], file: SourceFile, config: TextSource, *, what: str) -> None:
     """Check that a file has the fields that the configuration names.
 
     Raises:
@@ -40,9 +40,9 @@ def require_fields(found: list[str], file: SourceFile, config: TextSource, *, wh
     """
     for option in ("text_column", "id_column", "title_column"):
         wanted = getattr(config, option)
-        if wanted is not None and wanted not in found:
+        if wanted is not None and wanted not in fields:
             raise InputError(
                 f"{file.uri}: expected the {what} {wanted!r} ({option}), found "
-                f"{', '.join(map(repr, found)) or 'none'}. Set {option} of the source "
+                f"{', '.join(map(repr, fields)) or 'none'}. Set {option} of the source "
                 f"{config.name!r} to one of them"
             )

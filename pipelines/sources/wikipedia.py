@@ -172,17 +172,17 @@ def _find_dumps(config: WikipediaSource) -> list[tuple[str, str]]:
     def is_companion(name: str) -> bool:
         return is_index(name) or is_checksum_list(name)
 
-    found = expand_paths(
+    names = expand_paths(
         config.paths,
         suffixes=(".xml", ".xml.bz2", ".xml.gz", ".xml.zst", ".xml.7z"),
         selects=lambda name: _DUMP.search(name) is not None and not is_companion(name),
         is_companion=is_companion,
     )
-    dumps = [(uri, name) for uri, name in found if not is_companion(name)]
+    dumps = [(uri, name) for uri, name in names if not is_companion(name)]
     if not dumps:
         raise MissingInputError(
             f"{', '.join(config.paths)}: expected dumps, *.xml or *.xml.bz2, .gz, .zst or .7z, got "
-            f"{', '.join(name for _, name in found)}. Correct the path"
+            f"{', '.join(name for _, name in names)}. Correct the path"
         )
     return dumps
 
@@ -191,8 +191,8 @@ def _describe(files: list[tuple[str, str]], config: WikipediaSource) -> list[Sou
     uris = [uri for uri, _ in files]
     published = published_checksums(uris) if config.verify_checksums else {}
 
-    def describe(found: tuple[str, str]) -> SourceFile:
-        uri, name = found
+    def describe(dump: tuple[str, str]) -> SourceFile:
+        uri, name = dump
         # The streams are found while the file is digested, so that it is read once.
         search = StreamSearch() if needs_search(uri, name=name) else None
         read_as, checksum = verify_file(
@@ -200,7 +200,7 @@ def _describe(files: list[tuple[str, str]], config: WikipediaSource) -> list[Sou
         )
         sha256 = read_as.digests["sha256"]
         if search is not None and search.position == read_as.size:
-            remember_streams(sha256, search.found)
+            remember_streams(sha256, search.offsets)
         return SourceFile(uri, name, read_as.size, sha256, checksum)
 
     return parallel_map(describe, files)

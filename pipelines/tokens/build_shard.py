@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,13 +14,12 @@ from pipelines.documents.exclusions import ShardItem, kept_rows
 from pipelines.instances import split_id
 from pipelines.io.shards import ShardWriter
 from pipelines.io.stage_inputs import InputFile
-from pipelines.lengths import LengthHistogram, LengthsRecord
+from pipelines.lengths import Histograms, count_lengths, merge_lengths
 from pipelines.shard_job.item_cache import CacheableShardFn
 from pipelines.shard_job.work import WorkResult
 from pipelines.wordpiece.text_rules import TextRules
 from pipelines.wordpiece.tokenizer import WordPieceTokenizer
 from schemas.arrow import tokens_schema
-from schemas.manifest import FileEntry
 
 
 @dataclass
@@ -43,38 +41,27 @@ class BuildTokenShard(CacheableShardFn):
         vocabulary = [self.vocab.sha256, self.vocab_size, self.rules]
         return {**item.identity(), "vocabulary": vocabulary}
 
-    def rename_files(self, files: Sequence[FileEntry], item: ShardItem) -> list[FileEntry]:
-        return [entry.model_copy(update={"path": _shard_path(item)}) for entry in files]
-
     def process(self, item: ShardItem) -> WorkResult:
         counters = Counters()
         schema = tokens_schema(self.vocab_size)
-        lengths: list[dict[str, Any]] = []
-        with ShardWriter(_shard_path(item), schema=schema, output=self.output) as shard:
+        lengths: list[Histograms] = []
+        with ShardWriter(self.shard_path(item), schema=schema, output=self.output) as shard:
             for _, documents in kept_rows(item, counters):
                 batch = tokenize_batch(documents, self._tokenizer, counters.count, schema)
                 shard.write(batch)
-                lengths.append(_lengths(batch).model_dump(mode="json"))
+                lengths.append(_lengths(batch))
         entry = shard.entry(statistics={"tokens": counters["tokens"]})
-        record = LengthsRecord.merge(lengths).model_dump(mode="json")
-        return WorkResult(item.number, [entry], counters, statistics=record)
+        return WorkResult(item.number, [entry], counters, statistics=merge_lengths(lengths))
 
 
-def _shard_path(item: ShardItem) -> str:
-    return f"part-{item.number:05d}.arrow"
-
-
-def _lengths(batch: pa.RecordBatch) -> LengthsRecord:
+def _lengths(batch: pa.RecordBatch) -> Histograms:
     sentences, offsets = flat_lists(batch.column("sentence_lengths"))
     _, token_offsets = flat_lists(batch.column("token_ids"))
-    lengths = {
-        "documents": np.diff(token_offsets),
-        "sentences": np.diff(offsets),
-        "words": sentences.to_numpy(),
+    return {
+        "documents": count_lengths(np.diff(token_offsets)),
+        "sentences": count_lengths(np.diff(offsets)),
+        "words": count_lengths(sentences.to_numpy()),
     }
-    return LengthsRecord(
-        histograms={name: LengthHistogram.from_lengths(n) for name, n in lengths.items()}
-    )
 
 
 def tokenize_batch(

@@ -10,7 +10,7 @@ from pipelines.documents.exclusions import (
     shard_items,
 )
 from pipelines.io.stage_inputs import input_file
-from pipelines.lengths import LengthsRecord
+from pipelines.lengths import merge_lengths, write_lengths
 from pipelines.shard_job.job import run_shard_job
 from pipelines.shard_job.work import sum_counters
 from pipelines.tokens.build_shard import BuildTokenShard
@@ -54,10 +54,10 @@ def build_tokens(
     )
     counters = sum_counters(job.reports)
     check_balance(counters, "documents", where="build-tokens")
-    lengths = LengthsRecord.merge([report.statistics for report in job.reports])
+    lengths = merge_lengths(report.statistics for report in job.reports)
     return StageOutput(
         files=job.files,
-        records=(lengths.write(output=output),),
+        records=(write_lengths(lengths, output=output),),
         counters=dict(sorted(counters.items())),
         statistics={"vocab_size": vocab_size, **rules},
         table_name="tokens",

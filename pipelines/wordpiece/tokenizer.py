@@ -223,8 +223,8 @@ class ChunkCache:
 
     def rows(self, distinct: list[str]) -> pa.ListArray:
         """Return the numbers of each chunk, and cache those of new chunks."""
-        found = map(self._row_of.get, distinct, itertools.repeat(-1))
-        rows = np.fromiter(found, np.int64, len(distinct))
+        known = map(self._row_of.get, distinct, itertools.repeat(-1))
+        rows = np.fromiter(known, np.int64, len(distinct))
         if np.count_nonzero(rows < 0) > self._max_chunks - len(self._row_of):
             self._row_of.clear()
             rows[:] = -1

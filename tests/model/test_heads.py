@@ -23,10 +23,10 @@ from model.hf_weights import hf_state, save_model
 from schemas.model_configs import Objective
 
 SHAPES = [
-    ("tiny", "gelu"),
-    ("tiny", "gelu_tanh"),
-    pytest.param("base", "gelu", marks=pytest.mark.slow),
-    pytest.param("large", "gelu_tanh", marks=pytest.mark.slow),
+    ("tiny", "gelu", {}),
+    ("tiny", "gelu_tanh", {"num_hidden_layers": 24}),  # as many as large has
+    pytest.param("base", "gelu", {}, marks=pytest.mark.slow),
+    pytest.param("large", "gelu_tanh", {"num_hidden_layers": 3}, marks=pytest.mark.slow),
 ]
 
 
@@ -44,10 +44,12 @@ def totals(batch: PretrainingBatch) -> tuple[int, int]:
     return len(batch.masked_ids), int((batch.next_sentence_labels != -100).sum())
 
 
-@pytest.mark.parametrize(("preset", "activation"), SHAPES)
-def test_equals_transformers(preset: str, activation: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("preset", "activation", "changes"), SHAPES)
+def test_equals_transformers(
+    preset: str, activation: str, changes: dict[str, int], tmp_path: Path
+) -> None:
     """Logits and loss within 1e-5, gradients of all parameters within 1e-4."""
-    model = random_model(small_config(preset, hidden_act=activation))
+    model = random_model(small_config(preset, hidden_act=activation, **changes))
     peer = peer_of(model, tmp_path)
     batch = random_batch()
     theirs = peer(**peer_inputs(batch), next_sentence_label=batch.next_sentence_labels)

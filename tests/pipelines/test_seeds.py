@@ -23,21 +23,21 @@ def splitmix(key: int, counter: int) -> int:
 
 def test_first_draws_are_those_of_splitmix64() -> None:
     # The published test vector: seed 1234567.
-    found = random_bits(np.full(3, 1234567, np.uint64), np.arange(3))
-    assert found.tolist() == [6457827717110365317, 3203168211198807973, 9817491932198370423]
+    bits = random_bits(np.full(3, 1234567, np.uint64), np.arange(3))
+    assert bits.tolist() == [6457827717110365317, 3203168211198807973, 9817491932198370423]
 
 
 @given(st.lists(U64, max_size=5), st.integers(0, 1 << 40))
 def test_bits_are_splitmix64_of_each_key(keys: list[int], counter: int) -> None:
-    found = random_bits(np.array(keys, np.uint64), counter)
-    assert found.tolist() == [splitmix(key, counter) for key in keys]
+    bits = random_bits(np.array(keys, np.uint64), counter)
+    assert bits.tolist() == [splitmix(key, counter) for key in keys]
 
 
 def test_keys_and_counters_broadcast() -> None:
     keys, counters = np.arange(3, dtype=np.uint64)[:, None], np.arange(4)
-    found = random_bits(keys, counters)
-    assert found.shape == (3, 4)
-    assert found[2, 1] == splitmix(2, 1)
+    bits = random_bits(keys, counters)
+    assert bits.shape == (3, 4)
+    assert bits[2, 1] == splitmix(2, 1)
     assert random_bits(keys[:0], 0).shape == (0, 1)
 
 
@@ -75,6 +75,6 @@ def test_keys_stay_what_they_were() -> None:
 
 @given(st.integers(0, 1 << 62), st.lists(st.text(max_size=5)), st.lists(st.integers(0, 9)))
 def test_keys_of_many_names_are_those_of_each(seed: int, names: list[str], last: list[int]) -> None:
-    found = keys_for(seed, "test", names, *last)
-    assert found.dtype == np.uint64
-    assert found.tolist() == [key_for(seed, "test", name, *last) for name in names]
+    keys = keys_for(seed, "test", names, *last)
+    assert keys.dtype == np.uint64
+    assert keys.tolist() == [key_for(seed, "test", name, *last) for name in names]

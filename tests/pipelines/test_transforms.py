@@ -84,8 +84,8 @@ def counted(result: Any, namespace: str) -> dict[str, int]:
     """Each counter over all steps."""
     query = beam.metrics.MetricsFilter().with_namespace(namespace)
     total: Counter[str] = Counter()
-    for found in result.metrics().query(query)["counters"]:
-        total[found.key.metric.name] += found.committed
+    for counter in result.metrics().query(query)["counters"]:
+        total[counter.key.metric.name] += counter.committed
     return dict(total)
 
 

@@ -276,8 +276,8 @@ class Command:
         self.process = _start(command, log)
 
     @property
-    def told(self) -> str:
-        """All that it has said, errors too."""
+    def output(self) -> str:
+        """Everything the process has printed so far, including errors."""
         return self._log.read_text(errors="replace")
 
     def wait_until(self, seen: Callable[[], object]) -> None:
@@ -285,10 +285,10 @@ class Command:
         for _ in range(_MOST_SECONDS * 5):
             if seen():
                 return
-            assert self.process.poll() is None, self.told
+            assert self.process.poll() is None, self.output
             time.sleep(0.2)
         self.process.kill()
-        pytest.fail(f"waited in vain; the command said: {self.told}")
+        pytest.fail(f"waited in vain; the command said: {self.output}")
 
     def ended(self, *, seconds: float = _MOST_SECONDS) -> int:
         """Its exit code, when it has ended."""
@@ -296,7 +296,7 @@ class Command:
             return self.process.wait(seconds)
         except subprocess.TimeoutExpired:
             self.process.kill()
-            pytest.fail(f"not ended after {seconds:g} s; it said: {self.told}")
+            pytest.fail(f"not ended after {seconds:g} s; it said: {self.output}")
 
 
 def flink_run(recipe: Path, flink: Flink, store: str, *more: str) -> Command:

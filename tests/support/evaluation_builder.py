@@ -140,7 +140,7 @@ def stored_terms(given: dict[str, Any]) -> list[StoredTerms]:
 
 def results(*given: dict[str, Any]) -> list[ResultRow]:
     """Return the rows of results of evaluations."""
-    return result_rows(evaluations(*given), tasks=TASKS)
+    return result_rows(evaluations(*given))
 
 
 def artifact(

@@ -12,7 +12,7 @@ import pyarrow as pa
 from model.bert import BertForPretraining
 from model.finetuning.jobs import TrialJob
 from model.finetuning.saved_models import save_task_model
-from model.finetuning.task_model import new_task_model
+from model.finetuning.task_model import TaskModel
 from model.hf_weights import save_model
 from model.tasks import TASKS
 from model.tasks.features import IGNORED, Features
@@ -290,7 +290,7 @@ def write_tuned(
     """A model as fine-tuning leaves it, with random weights; `outputs` of one without labels."""
     folder.mkdir(parents=True)
     found = TASKS[task]
-    model = new_task_model(
+    model = TaskModel(
         ModelConfig.model_validate(SHAPE),
         vocab_size=len(VOCAB),
         kind=found.type,

@@ -47,8 +47,8 @@ def run_stages(
     return outputs
 
 
-def told(outputs: Mapping[str, StageOutput]) -> dict[str, Any]:
-    """All that stages say of what they made, apart from physical names and reuse."""
+def describe_outputs(outputs: Mapping[str, StageOutput]) -> dict[str, Any]:
+    """Return what stages report about their outputs, without physical names and reuse."""
     return {
         stage: (
             content_digest(output.files),

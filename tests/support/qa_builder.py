@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from support.qa_reference import SQUAD_1, TINY_VOCAB
 
 from model.tasks import qa
-from model.tasks.features import Features
+from model.tasks.features import Encoding, Features
 from model.tasks.squad import SQUAD_TASKS
 from model.tasks.task import Row, Task
-from model.tasks.task_type import Encoding
 from pipelines.wordpiece.tokenizer import WordPieceTokenizer
 from schemas.arrow import SPAN_EXAMPLES
 from schemas.finetune_configs import FeaturesConfig

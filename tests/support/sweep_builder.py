@@ -8,9 +8,8 @@ from typing import Any
 from support.evaluation_builder import BASE, evaluations, written
 
 from model.tables.document import Tables, build_tables
+from model.tables.filled_tables import Sweep
 from model.tables.results import in_order, result_rows
-from model.tables.sweeps import Sweep
-from model.tasks import TASKS
 from schemas.finetune_configs import ExpandedAxis, ExpandedEntry, TabulateConfig
 from schemas.manifest import StageInput
 
@@ -41,7 +40,7 @@ def source(
         swept: Entries of the sweep.
         perplexities: Held-out perplexity by phase.
     """
-    rows = result_rows(in_order(evaluations(*given), tasks=TASKS), tasks=TASKS)
+    rows = result_rows(in_order(evaluations(*given)))
     phases = {
         name: StageInput(
             name=name,

@@ -134,7 +134,7 @@ def test_tagger_starts_from_a_checkpoint(tmp_path: Path, objective: Any) -> None
     pretrained = random_model(objective=objective)
     folder = write_files(save_model(pretrained), tmp_path)
     shape: dict[str, Any] = {"outputs": 3, "layers": "last", "lstm_hidden_size": 12, "seed": 7}
-    model = feature_tagger_from_checkpoint(str(folder), dropout=0.2, **shape).model
+    model, _ = feature_tagger_from_checkpoint(str(folder), dropout=0.2, **shape)
     assert model.is_causal == (objective == "left-to-right")
     for name, value in model.bert.named_parameters():
         assert torch.equal(value, dict(pretrained.bert.named_parameters())[name])

@@ -28,8 +28,8 @@ from model.attention import Dropout, seed_dropout
 from model.finetuning.batches import TaskBatch
 from model.finetuning.task_model import (
     TaskModel,
-    new_task_model,
     task_model_from_checkpoint,
+    with_dropout,
 )
 from model.hf_weights import save_model
 from model.optim import build_optimizer, has_decay
@@ -203,18 +203,18 @@ def test_new_weights_are_those_of_the_seed(
     write_files(save_model(pretrained), tmp_path)
     states, fresh = [], []
     for seed in (7, 7, 8):
-        started = start(tmp_path, kind=kind, seed=seed, lstm_hidden_size=lstm_hidden_size)
-        assert started.notes == ()
-        assert_same_encoder(started.model, pretrained)
-        assert {m.rate for m in started.model.modules() if isinstance(m, Dropout)} == {0.3}
-        states.append(started.model.state_dict())
-        model = new_task_model(
-            small_config(), vocab_size=VOCAB, kind=kind, outputs=OUTPUTS[kind], dropout=0.2,
-            seed=seed, lstm_hidden_size=lstm_hidden_size,
+        model, notes = start(tmp_path, kind=kind, seed=seed, lstm_hidden_size=lstm_hidden_size)
+        assert notes == []
+        assert_same_encoder(model, pretrained)
+        assert {m.rate for m in model.modules() if isinstance(m, Dropout)} == {0.3}
+        states.append(model.state_dict())
+        new = TaskModel(
+            with_dropout(small_config(), 0.2), vocab_size=VOCAB, kind=kind, outputs=OUTPUTS[kind],
+            dropout=0.2, seed=seed, lstm_hidden_size=lstm_hidden_size,
         )  # fmt: skip
-        assert {m.rate for m in model.modules() if isinstance(m, Dropout)} == {0.2}
-        assert model.classifier.weight.abs().max() <= 0.04  # cut at two standard deviations
-        fresh.append(model.state_dict())
+        assert {m.rate for m in new.modules() if isinstance(m, Dropout)} == {0.2}
+        assert new.classifier.weight.abs().max() <= 0.04  # cut at two standard deviations
+        fresh.append(new.state_dict())
     for name in (name for name in states[0] if name.startswith(("classifier.", "lstm."))):
         assert torch.equal(states[0][name], fresh[0][name])
         assert torch.equal(states[0][name], states[1][name])
@@ -226,24 +226,24 @@ def test_starting_from_a_model_of_another_task(before: TaskTypeName, tmp_path: P
     tuned = random_task_model(before)
     folder = written(tuned, tmp_path)
     for kind in KINDS:
-        started = start(folder, kind=kind)
+        model, notes = start(folder, kind=kind)
         has_pooler = before in ("classification", "regression", "choice")
-        assert_same_encoder(started.model, tuned, pooler=has_pooler)
-        assert not torch.equal(started.model.classifier.weight[:1], tuned.classifier.weight[:1])
-        assert any("its head is ignored" in note for note in started.notes)
+        assert_same_encoder(model, tuned, pooler=has_pooler)
+        assert not torch.equal(model.classifier.weight[:1], tuned.classifier.weight[:1])
+        assert any("its head is ignored" in note for note in notes)
         draws = not has_pooler and kind in ("classification", "regression", "choice")
-        assert any("pooler not in checkpoint" in note for note in started.notes) == draws
+        assert any("pooler not in checkpoint" in note for note in notes) == draws
         if not has_pooler:
             new = random_task_model(kind, seed=7).bert.pooler.weight
-            assert torch.equal(started.model.bert.pooler.weight, new)
+            assert torch.equal(model.bert.pooler.weight, new)
 
 
 def test_a_causal_model_beside_transformers(tmp_path: Path) -> None:
     """Tags see their left context alone; a label is what their pooler makes of the last token."""
     files = save_model(random_model(objective="left-to-right"))
-    started = start(write_files(files, tmp_path), kind="span")
-    assert started.model.is_causal
-    assert any("causal" in note for note in started.notes)
+    model, notes = start(write_files(files, tmp_path), kind="span")
+    assert model.is_causal
+    assert any("causal" in note for note in notes)
     tagger = random_task_model("tagging", is_causal=True).eval()
     peer, info = peer_from(written(tagger, tmp_path / "tagger"), "tagging")
     assert not any(info.values())

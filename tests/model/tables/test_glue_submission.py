@@ -19,8 +19,7 @@ from support.evaluation_builder import (
 
 from model.tables.glue_submission import SERVER_FILES, Submission, build_submission, to_zip
 from model.tasks import TASKS
-from model.tasks.task import Task
-from schemas.errors import ArtifactCorruptError, PredictionsError
+from schemas.errors import ArtifactCorruptError
 from schemas.manifest import StageInput
 
 Predictions = Mapping[str, Sequence[Mapping[str, Any]]]
@@ -30,13 +29,9 @@ def labels(*names: str) -> list[dict[str, str]]:
     return [{"id": str(number), "label": name} for number, name in enumerate(names)]
 
 
-def submit(
-    folder: Path,
-    *given: tuple[dict[str, Any], Predictions],
-    tasks: Mapping[str, Task] = TASKS,
-) -> Submission:
-    inputs = {item["entry"]: artifact(folder, item, predictions=made) for item, made in given}
-    return build_submission(evaluations(*(item for item, _ in given)), inputs=inputs, tasks=tasks)
+def submit(folder: Path, *entries: tuple[dict[str, Any], Predictions]) -> Submission:
+    inputs = {item["entry"]: artifact(folder, item, predictions=made) for item, made in entries}
+    return build_submission(evaluations(*(item for item, _ in entries)), inputs=inputs)
 
 
 def texts(data: bytes) -> dict[str, str]:
@@ -123,9 +118,6 @@ def test_wnli_is_the_majority_class_of_its_training_data(tmp_path: Path) -> None
     found = submit(tmp_path, (tuned, {"test": labels("0", "1", "0")}))
     assert texts(found.data)["WNLI.tsv"].splitlines()[1:] == ["0\t1", "1\t1", "2\t1"]
     assert any("the majority class in each row" in note for note in found.notes)
-    lacking = written("wnli", "wnli", [0.9]) | {"majority_label": ""}
-    with pytest.raises(PredictionsError, match="expected one of the labels 0, 1"):
-        submit(tmp_path, (lacking, {"test": labels("0")}))
 
 
 def test_what_the_server_asks_for_and_is_missing_is_noted(tmp_path: Path) -> None:
@@ -137,50 +129,18 @@ def test_what_the_server_asks_for_and_is_missing_is_noted(tmp_path: Path) -> Non
     assert any("1 rows of cola; the server expects 1,063" in note for note in found.notes)
 
 
-@pytest.mark.parametrize(
-    ("ids", "message"),
-    [
-        (["0", "2"], "with ids such as 2"),
-        (["1", "2"], "with ids such as 2"),
-        (["0", "0", "1"], "with ids such as 0"),
-        (["0", "01"], "with ids such as 01"),
-        (["a", "b"], "with ids such as a, b"),
-        ([], "none"),
-    ],
-)
-def test_predictions_with_other_ids_are_skipped(
-    tmp_path: Path, ids: list[str], message: str
-) -> None:
+@pytest.mark.parametrize("ids", [["0", "2"], ["1", "2"], ["0", "0", "1"], ["0", "01"], ["a", "b"]])
+def test_predictions_with_other_ids_are_skipped(tmp_path: Path, ids: list[str]) -> None:
     made = [{"id": item, "label": "0"} for item in ids]
-    found = submit(
+    submission = submit(
         tmp_path,
         (written("cola", "cola", [0.5]), {"test": made}),
         (written("rte", "rte", [0.5]), {"test": labels("entailment")}),
     )
-    assert list(found.entries) == ["RTE.tsv"]
-    assert "CoLA.tsv" in found.missing
-    (note,) = [note for note in found.notes if "skipped" in note]
-    assert message in note
-    assert "cola has" in note
-
-
-@pytest.mark.parametrize(
-    ("task", "prediction", "message"),
-    [
-        ("cola", {"label": "2"}, "expected one of the labels 0, 1, found '2'"),
-        ("cola", {"label": 1}, "expected one of the labels 0, 1, found 1"),
-        ("cola", {}, "found None"),
-        ("sts-b", {"label": "1"}, "expected a number as score, found None"),
-        ("sts-b", {"score": float("nan")}, "expected a finite score, found nan"),
-    ],
-)
-def test_predictions_without_an_answer_are_refused(
-    tmp_path: Path, task: str, prediction: dict[str, Any], message: str
-) -> None:
-    made = {"test": [{"id": "0", **prediction}]}
-    with pytest.raises(PredictionsError, match=message) as raised:
-        submit(tmp_path, (written("mine", task, [0.5]), made))
-    assert "predictions-test.jsonl of mine, id 0" in str(raised.value)
+    assert list(submission.entries) == ["RTE.tsv"]
+    assert "CoLA.tsv" in submission.missing
+    (note,) = [note for note in submission.notes if "skipped" in note]
+    assert "of cola" in note
 
 
 def test_predictions_that_are_not_those_of_the_manifest_are_refused(tmp_path: Path) -> None:
@@ -188,7 +148,7 @@ def test_predictions_that_are_not_those_of_the_manifest_are_refused(tmp_path: Pa
     made: StageInput = artifact(tmp_path, given, predictions={"test": labels("0")})
     (tmp_path / "cola" / "predictions-test.jsonl").write_text('{"id": "0", "label": "1"}\n')
     with pytest.raises(ArtifactCorruptError, match="of cola 0000"):
-        build_submission(evaluations(given), inputs={"cola": made}, tasks=TASKS)
+        build_submission(evaluations(given), inputs={"cola": made})
 
 
 def test_the_tasks_of_glue_make_every_file_of_the_server() -> None:

@@ -143,8 +143,8 @@ def test_the_average_of_a_table_is_cut_with_its_parts() -> None:
 def test_the_report_marks_it(tabulated: dict[str, bytes]) -> None:
     results = show_results(Tables.model_validate_json(tabulated["tables.json"]))
     tables = section("tasks", results=results).split("<h3>")[1:]
-    assert len(tables) == 5  # results, their figure, entries, comparisons, the paper's Table 1
-    assert tables.pop(2).startswith("Entries")  # which has no numbers
+    assert len(tables) == 4  # results, entries, comparisons, the paper's Table 1
+    assert tables.pop(1).startswith("Entries")  # which has no numbers
     for text in tables:
         assert f"† sst-2: {SAID}." in text
         assert text.count("†") >= 2

@@ -8,8 +8,8 @@ from support.sweep_builder import FAIR, GOOD, POOR, entry, source, steps_sweep, 
 
 from flows.report.rendering import section
 from flows.report.results import show_results
-from flows.report.sweep_charts import find_chart
-from model.tables.compare import MEAN, holm_adjust
+from flows.report.sweep_charts import read_lines, sweep_figure
+from model.tables.compare import MEAN
 from model.tables.document import Tables
 from model.tables.filled_tables import FilledTable
 from model.tables.paper import ABLATIONS
@@ -168,16 +168,6 @@ def test_features_are_compared_with_fine_tuning_in_table_7() -> None:
     assert len(table.rows) == 2
 
 
-# The test itself.
-
-
-def test_holm_adjustment() -> None:
-    assert holm_adjust([0.01, 0.04, None, 0.03]) == pytest.approx(
-        [0.03, 0.06, None, 0.06], nan_ok=True
-    )
-    assert holm_adjust([0.6, 0.7]) == [1.0, 1.0]
-
-
 # What is drawn.
 
 
@@ -187,24 +177,22 @@ def sizes(**model: str) -> FilledTable:
     return table_of(sweep_of("table-6", runs, perplexities=perplexities, **model), "table-6")
 
 
-def test_sizes_are_drawn_in_their_order_beside_the_papers() -> None:
-    chart = find_chart(sizes())
-    assert chart is not None
-    assert chart.names == ["1-64-2 (7.50)", "3-768-12 (7.50)"]
-    (panel,) = chart.panels
-    (points,) = panel.lines.values()
-    assert [(point.x, round(point.mean, 1)) for point in points] == [(0, 70.4), (1, 90.8)]
-    assert panel.paper == [(1.0, 77.9)]
-    elsewhere = find_chart(sizes(data="the sample world"))
-    assert elsewhere is not None
-    assert elsewhere.panels[0].paper == []
-    assert find_chart(table_of(sweep_of("table-5", TASKS_SWEEP), "table-5")) is None
+def test_only_figure_5_is_drawn() -> None:
+    steps = steps_sweep({"masked-lm": {"20": GOOD, "5": POOR}, "left-to-right": {"5": POOR}})
+    table = table_of(steps, "figure-5")
+    lines = read_lines(table)["MNLI"]
+    assert [(p.step, round(p.mean, 1)) for p in lines["masked-lm"]] == [(5, 70.4), (20, 90.8)]
+    figure = sweep_figure(table)
+    assert figure is not None
+    assert [key.label for key in figure.legend] == ["masked-lm", "left-to-right"]
+    assert figure.panels[0].svg.count("<polyline") == 2
+    assert sweep_figure(sizes()) is None
+    assert sweep_figure(table_of(sweep_of("table-5", TASKS_SWEEP), "table-5")) is None
 
 
 def test_the_page_shows_a_sweep_first_and_its_entries_folded() -> None:
     found = Tables(results=(), comparisons=(), tables=(sizes(),))
     page = section("tasks", results=show_results(found))
     assert page.index("Table 6: model size") < page.index("<details>")
-    assert "3-768-12 (7.50)" in page
     assert "90.8 ± 0.8" in page
     assert "Table 6: model size: differences" in page

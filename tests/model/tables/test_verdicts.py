@@ -1,4 +1,4 @@
-"""Verdicts: what is compared, what is claimed, and in which order."""
+"""Verdicts: what is compared, what is claimed, in which order, and below each table."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ import pytest
 from support.evaluation_builder import BASE, SCRATCH, written
 from support.sweep_builder import source, steps_sweep, sweep_of
 
+from flows.report.result_charts import spread
+from flows.report.results import show_results
+from model.tables.document import Tables
 from model.tables.verdicts import Verdict
 
 GOOD, POOR = [0.99, 1.0, 1.0], [0.42, 0.44, 0.43]
@@ -189,7 +192,7 @@ def test_variants_of_table_5_are_named_by_their_change() -> None:
     found = sweep_of("table-5", both).verdicts
     assert sentences(found) == [
         "Without next-sentence prediction: -17 points on average over 2 tasks "
-        "(95 % interval -21 to -12, 3 restarts, 1,000 dev rows)",
+        "(95 % interval -21 to -12, 3 restarts, 1,000 dev rows), as in the paper",
         "No difference visible on average over 2 tasks between left-to-right and no-nsp: "
         "0.0 points (p 1, 95 % interval -5.6 to 5.2, 3 restarts, 1,000 dev rows)",
     ]
@@ -197,7 +200,6 @@ def test_variants_of_table_5_are_named_by_their_change() -> None:
         ("no-nsp", "worse"),
         ("left-to-right", "within noise"),
     ]
-    assert found[0].title == "2 tasks"
 
 
 def test_steps_are_compared_between_objectives_and_half_way() -> None:
@@ -207,9 +209,9 @@ def test_steps_are_compared_between_objectives_and_half_way() -> None:
     }
     assert sentences(steps_sweep(runs).verdicts) == [
         "masked-lm instead of left-to-right (at 1,200 steps): +48 points on MNLI "
-        "(95 % interval 43 to 53, 3 restarts, 1,000 dev rows)",
+        "(95 % interval 43 to 53, 3 restarts, 1,000 dev rows), as in the paper",
         "1,200 steps instead of 600 steps (masked-lm): +40 points on MNLI "
-        "(95 % interval 35 to 44, 3 restarts, 1,000 dev rows)",
+        "(95 % interval 35 to 44, 3 restarts, 1,000 dev rows), as in the paper",
         "No difference visible on MNLI between 1,200 steps and 600 steps (left-to-right): "
         "0.0 points (p 0.99, 95 % interval -3.7 to 3.8, 3 restarts, 1,000 dev rows)",
     ]
@@ -221,3 +223,97 @@ def test_variants_at_majority_are_one_verdict_at_the_end() -> None:
     found = sweep_of("table-6", runs, baseline=0.4).verdicts
     assert found[-1].sentence == "MNLI, 2 of 3 variants: not better than the majority class (40.0)"
     assert [one.kind for one in found] == ["variants"] * 3 + ["baseline"]
+
+
+# Below a table
+
+
+def verdict_of(tables: Tables, key: str) -> str:
+    (table,) = [table for table in tables.tables if table.key == key]
+    return table.verdict
+
+
+@pytest.mark.parametrize(
+    ("runs", "words"),
+    [
+        ((GOOD, POOR), "Pretraining helps: +57 points on SST-2"),
+        ((POOR, GOOD), "Pretraining hurts: -57 points on SST-2"),
+        ((GOOD, GOOD), "No difference visible on SST-2"),
+        (([0.9], [0.1]), "Not tested on SST-2"),
+    ],
+)
+def test_table_verdict_has_the_verdicts_on_its_rows(
+    runs: tuple[list[float], list[float]], words: str
+) -> None:
+    tables = source(*twins("sst-2", *runs))
+    assert verdict_of(tables, "table-1").startswith(words)
+    assert verdict_of(tables, "table-1").endswith(
+        ". Not tested against the paper's rows: ours are on dev, the paper's on test."
+    )
+    assert verdict_of(tables, "table-2") == ""  # no rows of bertloom
+    alone = source(written("sst-2", "sst-2", GOOD))
+    assert verdict_of(alone, "table-1").startswith("No two of our rows were compared. Not tested")
+
+
+def test_variants_are_compared_with_the_papers_direction() -> None:
+    runs = {"bert-base": GOOD, "no-nsp": POOR, "left-to-right": [0.7, 0.71, 0.72], "mine": POOR}
+    both = {name: {"qnli": scores, "mnli": scores} for name, scores in runs.items()}
+    claims = verdict_of(sweep_of("table-5", both), "table-5").split(". ")
+    agreements = [claim.rpartition(")")[2] for claim in claims]
+    # The paper has no variant "mine".
+    assert agreements[:3] == [", as in the paper", ", unlike the paper", ""]
+    assert claims[2].startswith("mine instead of bert-base: -57 points")
+    steps = {
+        "masked-lm": {"600": GOOD, "1200": POOR},
+        "left-to-right": {"600": POOR, "1200": [0.7]},
+    }
+    verdict = verdict_of(steps_sweep(steps), "figure-5")
+    assert "1,200 steps instead of 600 steps (masked-lm): -57 points" in verdict
+    assert ", unlike the paper" in verdict
+    assert "Not tested on MNLI: masked-lm minus left-to-right (at 1,200 steps)" in verdict
+
+
+def test_generated_data_is_named_wherever_a_result_is() -> None:
+    generated = {"data": "generated sample"}
+    tables = source(
+        written("sst-2", "sst-2", GOOD, model=BASE | generated),
+        written("scratch", "sst-2", POOR, model=SCRATCH | generated),
+    )
+    label = "SST-2 (generated sample)"
+    for sentence in (tables.headline, *(verdict.sentence for verdict in tables.verdicts)):
+        assert "SST-2 (generated sample" in sentence
+        assert ") (" not in sentence
+    verdict = verdict_of(tables, "table-1")
+    assert "Not compared with the paper's rows" in verdict
+    assert "(generated sample)" in verdict
+    results = show_results(tables)
+    assert results.overview is not None
+    assert results.overview.title.endswith("(generated sample)")
+    titles = [view.rows.title for view in results.paper]
+    assert titles == ["Table 1: GLUE (ours: generated sample)"]
+    for grid in results.grids:
+        assert {row[0] for row in grid.rows} == {label}
+    assert results.overview_figure is not None
+    assert all("(generated sample)" in panel.title for panel in results.overview_figure.panels)
+
+
+def test_generated_data_of_several_tasks_is_named_in_the_headline() -> None:
+    entries = [
+        written(f"{task}{end}", task, runs, model=start | {"data": "generated sample"})
+        for task in ("sst-2", "cola")
+        for end, runs, start in (("", GOOD, BASE), ("-scratch", POOR, SCRATCH))
+    ]
+    assert source(*entries).headline.startswith(
+        "Pretraining helps on all 2 tasks (generated sample): +57 points on average"
+    )
+
+
+@pytest.mark.parametrize(
+    ("mean", "sd", "ends"),
+    [(99.5, 2.0, (97.5, 100.0)), (1.0, 3.0, (0.0, 4.0)), (-5.0, 4.0, (-9.0, -1.0))],
+)
+def test_whiskers_stay_where_scores_can_be(
+    mean: float, sd: float, ends: tuple[float, float]
+) -> None:
+    start, end = spread(mean, sd)
+    assert (max(start, -9.0), end) == ends

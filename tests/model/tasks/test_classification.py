@@ -20,10 +20,9 @@ from hypothesis import strategies as st
 from support.paths import ROOT
 
 from model.tasks import TASKS
-from model.tasks.features import Features, truncated_lengths
-from model.tasks.metrics import METRICS
+from model.tasks.features import Encoding, Features, truncated_lengths
+from model.tasks.row_terms import METRICS, answer_terms, metric_value
 from model.tasks.task import BadRow, Row, Task
-from model.tasks.task_type import Encoding
 from model.tasks.task_types import TASK_TYPES
 from pipelines.wordpiece.tokenizer import WordPieceTokenizer
 from schemas.arrow import CHOICE_EXAMPLES, TEXT_EXAMPLES
@@ -281,9 +280,7 @@ def test_chosen_continuations_and_their_score() -> None:
 
 
 def value(name: str, gold: list[float], predicted: list[float]) -> float:
-    found = METRICS[name](np.array(gold), np.array(predicted))
-    assert type(found) is float
-    return found
+    return metric_value(answer_terms(name, np.array(gold), np.array(predicted)))
 
 
 GOLD = [1, 1, 1, 0, 0, 0, 0, 1]

@@ -45,7 +45,7 @@ def test_majority_answer_is_most_frequent_of_train(
         texts = [(row["answers"] or [""])[0] for row in train]
         assert texts.count(majority["text"]) == max(texts.count(text) for text in texts)
     rows = read_examples(examples, "dev")
-    predictions = task_type.majority_predictions(rows, majority)
+    predictions = task_type.repeat_answer(rows, majority)
     dev = task_type.score(rows, predictions, task=TASKS[task])
     assert set(TASKS[task].metrics) <= set(dev)
     if metric is not None:

@@ -3,11 +3,10 @@ import pyarrow as pa
 import pytest
 
 from model.tasks import tagging
-from model.tasks.features import IGNORED
+from model.tasks.features import IGNORED, Encoding
 from model.tasks.ner import NER_TASKS
 from model.tasks.tagging import plan_windows
 from model.tasks.task import Row
-from model.tasks.task_type import Encoding
 from pipelines.wordpiece.tokenizer import WordPieceTokenizer
 from pipelines.wordpiece.vocab_files import SPECIAL_TOKENS
 from schemas.arrow import TAG_EXAMPLES

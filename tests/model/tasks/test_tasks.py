@@ -11,7 +11,7 @@ from support.task_rows import build, read
 from model.tables.paper import PAPER_TABLES
 from model.tasks import TASKS, Task, find_task
 from model.tasks.examples import read_examples, splits_of
-from model.tasks.metrics import METRICS
+from model.tasks.row_terms import METRICS
 from model.tasks.sentences import read_text_rows
 from model.tasks.task import FileLayout
 from model.tasks.task_types import TASK_TYPES

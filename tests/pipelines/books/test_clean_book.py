@@ -369,7 +369,7 @@ def test_hyphens_at_line_ends_follow_the_words_and_the_habit_of_the_book(
 
 
 @pytest.mark.parametrize(
-    ("given", "wanted"),
+    ("paragraph", "wanted"),
     [
         ("_Never_ again, _never_.", "Never again, never."),
         ("An _im_possible thing.", "An impossible thing."),
@@ -379,8 +379,8 @@ def test_hyphens_at_line_ends_follow_the_words_and_the_habit_of_the_book(
         ("He [Tom] stayed.", "He [Tom] stayed."),
     ],
 )
-def test_marks_of_emphasis_and_of_footnotes_go(given: str, wanted: str) -> None:
-    assert clean_book(f"{OPENING}\n\n{given}\n\n{SECOND}").paragraphs[1] == wanted
+def test_marks_of_emphasis_and_of_footnotes_go(paragraph: str, wanted: str) -> None:
+    assert clean_book(f"{OPENING}\n\n{paragraph}\n\n{SECOND}").paragraphs[1] == wanted
 
 
 def test_invisible_characters_go() -> None:

@@ -67,7 +67,7 @@ class Found:
         self, folder: Path, documents: StageInput, execution: ExecutionConfig = HERE,
         tasks: dict[str, StageInput] | None = None, **config: Any,
     ) -> None:  # fmt: skip
-        inputs = {f"examples.{name}": given for name, given in (tasks or {}).items()}
+        inputs = {f"examples.{name}": task for name, task in (tasks or {}).items()}
         self.made = find_contamination(
             ContaminationConfig(**config), inputs={"documents": documents, **inputs},
             output=str(folder), execution=execution,
@@ -119,32 +119,32 @@ def planted(folder: Path) -> tuple[list[list[str]], StageInput, StageInput]:
         plant = plants[n // 4] if n % 4 == 0 and n // 4 < len(plants) else ""
         documents.append([*(p for p in (before, *plant.split("\n"), after) if p)])
     documents[0] = plants[0].split("\n")  # nothing but the text
-    given = corpus(folder / "c", documents, shards=9)
+    documents_input = corpus(folder / "c", documents, shards=9)
     task = examples(folder / "t", "classification", dev=sentences(*texts), train=[])
-    return texts, given, task
+    return texts, documents_input, task
 
 
 def test_planted_texts_are_all_found_and_none_is_invented(tmp_path: Path) -> None:
-    texts, given, task = planted(tmp_path)
-    found = Found(tmp_path / "f", given, tasks={"a": task})
-    assert found.pairs() == {(f"dev-{n}", f"d{4 * n}") for n in range(7)}
-    rows = {row["example_id"]: row for row in found.rows()}
+    texts, documents, task = planted(tmp_path)
+    scan = Found(tmp_path / "f", documents, tasks={"a": task})
+    assert scan.pairs() == {(f"dev-{n}", f"d{4 * n}") for n in range(7)}
+    rows = {row["example_id"]: row for row in scan.rows()}
     assert [rows[f"dev-{n}"]["longest_run"] for n in range(7)] == [*6 * [30], 13]
     assert (rows["dev-6"]["ngrams"], rows["dev-6"]["ngrams_found"]) == (18, 1)
     assert rows["dev-6"]["text_word"] == 7
-    assert (found.counters["texts-contaminated"], found.counters["texts-clean"]) == (7, 5)
-    assert set(found.left_out()) == {f"d{4 * n}" for n in range(6)}  # of the last it is 1 of 18
-    assert found.left_out()["d4"] == "a dev dev-1 text_a"
-    shared = {row["example_id"]: row["passage"] for row in found.passages()}
+    assert (scan.counters["texts-contaminated"], scan.counters["texts-clean"]) == (7, 5)
+    assert set(scan.left_out()) == {f"d{4 * n}" for n in range(6)}  # of the last it is 1 of 18
+    assert scan.left_out()["d4"] == "a dev dev-1 text_a"
+    shared = {row["example_id"]: row["passage"] for row in scan.passages()}
     assert shared["dev-6"] == " ".join(texts[6][7:20])
-    assert all(row["title"] == row["document_id"] for row in found.passages())
+    assert all(row["title"] == row["document_id"] for row in scan.passages())
 
 
 @pytest.mark.slow
 def test_two_workers_write_the_same_bytes(tmp_path: Path) -> None:
-    _, given, task = planted(tmp_path)
+    _, documents, task = planted(tmp_path)
     runs = [
-        Found(tmp_path / f"f{workers}", given, ExecutionConfig(workers=workers), {"a": task})
+        Found(tmp_path / f"f{workers}", documents, ExecutionConfig(workers=workers), {"a": task})
         for workers in (1, 2)
     ]
     digests = [{entry.path: entry.sha256 for entry in run.made.files} for run in runs]
@@ -162,9 +162,9 @@ def test_disjoint_texts_are_clean_and_short_ones_are_counted(tmp_path: Path) -> 
         "classification",
         dev=sentences(made_up(40, "other"), short, made_up(12, "else"), made_up(7, "tiny"), "?"),
     )
-    found = Found(tmp_path / "f", documents, tasks={"a": task})
-    assert found.pairs() == {("dev-1", "d5")}
-    counts = {name: n for name, n in found.counters.items() if name.startswith("texts")}
+    scan = Found(tmp_path / "f", documents, tasks={"a": task})
+    assert scan.pairs() == {("dev-1", "d5")}
+    counts = {name: n for name, n in scan.counters.items() if name.startswith("texts")}
     assert counts == {
         "texts-in": 5, "texts-contaminated": 1, "texts-clean": 2, "texts-too-short": 2,
     }  # fmt: skip
@@ -183,16 +183,16 @@ def test_passages_and_their_questions_are_told_apart(tmp_path: Path) -> None:
     ]  # fmt: skip
     documents = corpus(tmp_path / "c", [["x", passages[0]], [question]])
     task = examples(tmp_path / "t", "span", dev=rows, train=rows)
-    found = Found(tmp_path / "f", documents, tasks={"squad": task})
-    by_field = {row["field"]: row for row in found.made.statistics["fields"]}
+    scan = Found(tmp_path / "f", documents, tasks={"squad": task})
+    by_field = {row["field"]: row for row in scan.made.statistics["fields"]}
     assert {row["split"] for row in by_field.values()} == {"dev"}
     keys = ("texts", "contaminated", "clean", "too-short", "examples-contaminated")
     assert [by_field["context"][key] for key in keys] == [3, 1, 2, 0, 2]
     assert [by_field["question"][key] for key in keys] == [4, 1, 0, 3, 1]
-    assert found.made.statistics["splits"] == [
+    assert scan.made.statistics["splits"] == [
         {"task": "squad", "split": "dev", "examples": 4, "examples-contaminated": 3}
     ]
-    assert {row["examples"] for row in found.rows() if row["field"] == "context"} == {2}
+    assert {row["examples"] for row in scan.rows() if row["field"] == "context"} == {2}
     named = Found(tmp_path / "g", documents, tasks={"squad": task}, splits=("train",))
     assert {row["split"] for row in named.rows()} == {"train"}
     with pytest.raises(ConfigError, match="test"):
@@ -207,9 +207,9 @@ def test_a_common_phrase_makes_nothing_dirty(tmp_path: Path, shards: int) -> Non
     texts[3].append(rare)
     documents = corpus(tmp_path / "c", texts, shards=shards)
     task = examples(tmp_path / "t", "classification", dev=sentences(phrase, rare))
-    found = Found(tmp_path / "f", documents, tasks={"a": task}, max_document_frequency=4)
-    assert found.pairs() == {("dev-1", "d3")}
-    assert (found.counters["ngrams"], found.counters["ngrams-common"]) == (16, 8)
+    scan = Found(tmp_path / "f", documents, tasks={"a": task}, max_document_frequency=4)
+    assert scan.pairs() == {("dev-1", "d3")}
+    assert (scan.counters["ngrams"], scan.counters["ngrams-common"]) == (16, 8)
     allowed = Found(tmp_path / "g", documents, tasks={"a": task}, max_document_frequency=5)
     assert len(allowed.pairs()) == 6
     assert allowed.counters["ngrams-common"] == 0
@@ -221,12 +221,12 @@ def test_hits_of_a_common_phrase_do_not_grow_with_the_corpus(tmp_path: Path) -> 
     sizes = []
     for count in (200, 600):
         texts = [[f"{' '.join(made_up(5, n))}. {phrase}."] for n in range(count)]
-        found = Found(
+        scan = Found(
             tmp_path / f"f{count}", corpus(tmp_path / f"c{count}", texts), tasks={"a": task}
         )
-        assert (found.rows(), found.left_out()) == ([], {})
-        assert found.counters["ngrams-common"] == 8
-        sizes += [entry.rows for entry in found.made.files if entry.path.startswith("__hits__")]
+        assert (scan.rows(), scan.left_out()) == ([], {})
+        assert scan.counters["ngrams-common"] == 8
+        sizes += [entry.rows for entry in scan.made.files if entry.path.startswith("__hits__")]
     assert sizes[0] == sizes[1]
 
 
@@ -236,11 +236,11 @@ def test_continuations_are_texts_of_one_example(tmp_path: Path) -> None:
     rows = [{"context": "Who?", "continuations": [wrong, right, "no", right], "label": 1}]
     documents = corpus(tmp_path / "c", [[f"Before. {right}. After."]])
     task = examples(tmp_path / "t", "choice", dev=rows)
-    found = Found(tmp_path / "f", documents, tasks={"swag": task})
-    assert [(row["field"], row["examples"]) for row in found.rows()] == [("continuations", 1)]
-    assert [row["passage"] for row in found.passages()] == [right]
-    assert found.made.statistics["splits"][0]["examples-contaminated"] == 1
-    assert found.counters["texts-in"] == 4
+    scan = Found(tmp_path / "f", documents, tasks={"swag": task})
+    assert [(row["field"], row["examples"]) for row in scan.rows()] == [("continuations", 1)]
+    assert [row["passage"] for row in scan.passages()] == [right]
+    assert scan.made.statistics["splits"][0]["examples-contaminated"] == 1
+    assert scan.counters["texts-in"] == 4
 
 
 def test_words_of_a_tagged_text_are_one_text(tmp_path: Path) -> None:
@@ -248,8 +248,8 @@ def test_words_of_a_tagged_text_are_one_text(tmp_path: Path) -> None:
     rows = [{"sentence_lengths": [12, 8], "words": words, "tags": None}]
     documents = corpus(tmp_path / "c", [[" ".join(words)]])
     task = examples(tmp_path / "t", "tagging", dev=rows)
-    found = Found(tmp_path / "f", documents, tasks={"ner": task})
-    assert [(row["field"], row["longest_run"]) for row in found.rows()] == [("words", 20)]
+    scan = Found(tmp_path / "f", documents, tasks={"ner": task})
+    assert [(row["field"], row["longest_run"]) for row in scan.rows()] == [("words", 20)]
 
 
 def test_japanese_is_compared_by_characters(tmp_path: Path) -> None:
@@ -263,9 +263,9 @@ def test_japanese_is_compared_by_characters(tmp_path: Path) -> None:
         [[f"前の文。{text}後の文。"], ["".join(characters[3:29])], ["".join(characters[3:28])]],
     )
     task = examples(tmp_path / "t", "classification", dev=sentences(text, other))
-    found = Found(tmp_path / "f", documents, tasks={"a": task})
-    assert found.pairs() == {("dev-0", "d0"), ("dev-0", "d1")}
-    assert found.counters["texts-clean"] == 1
+    scan = Found(tmp_path / "f", documents, tasks={"a": task})
+    assert scan.pairs() == {("dev-0", "d0"), ("dev-0", "d1")}
+    assert scan.counters["texts-clean"] == 1
 
 
 def test_one_word_a_million_times_over(tmp_path: Path) -> None:
@@ -273,20 +273,20 @@ def test_one_word_a_million_times_over(tmp_path: Path) -> None:
     words = 300_000
     documents = corpus(tmp_path / "c", [["spam " * words]])
     task = examples(tmp_path / "t", "classification", dev=sentences("spam " * 13, "spam " * 5000))
-    found = Found(tmp_path / "f", documents, tasks={"a": task})
-    assert found.pairs() == {("dev-0", "d0"), ("dev-1", "d0")}
-    assert found.counters["words"] == words
-    assert [row["longest_run"] for row in found.rows()] == [13, 5000]
-    hits = [entry for entry in found.made.files if entry.path.startswith("__hits__")]
+    scan = Found(tmp_path / "f", documents, tasks={"a": task})
+    assert scan.pairs() == {("dev-0", "d0"), ("dev-1", "d0")}
+    assert scan.counters["words"] == words
+    assert [row["longest_run"] for row in scan.rows()] == [13, 5000]
+    hits = [entry for entry in scan.made.files if entry.path.startswith("__hits__")]
     assert sum(entry.size_bytes for entry in hits) < 4096
 
 
 def test_tasks_without_texts_and_a_corpus_without_any_match(tmp_path: Path) -> None:
     documents = corpus(tmp_path / "c", [["A text about another subject."]])
     empty = examples(tmp_path / "t", "classification", train=sentences(made_up(30, 1)), dev=[])
-    found = Found(tmp_path / "f", documents, tasks={"a": empty})
-    assert (found.rows(), found.counters["texts-in"]) == ([], 0)
-    assert found.passages() == [] == found.rows(EXCLUSIONS_FILE)
+    scan = Found(tmp_path / "f", documents, tasks={"a": empty})
+    assert (scan.rows(), scan.counters["texts-in"]) == ([], 0)
+    assert scan.passages() == [] == scan.rows(EXCLUSIONS_FILE)
     without = Found(tmp_path / "g", documents)
     assert without.made.statistics == {"fields": [], "splits": []}
 

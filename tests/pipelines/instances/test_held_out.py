@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,11 +18,6 @@ from pipelines.instances import HELD_OUT, TRAINING, build_shard, is_held_out, sp
 from pipelines.instances import plan as instance_plan
 from pipelines.instances.build_shard import held_out_mask
 from pipelines.instances.job import build_instances
-from pipelines.instances.notes import (
-    MIN_HELD_OUT_DOCUMENTS,
-    MIN_HELD_OUT_INSTANCES,
-    instance_notes,
-)
 from pipelines.instances.plan import plan, pool_numbers
 from pipelines.io.files import write_text_file
 from pipelines.io.shards import ShardWriter, open_shard
@@ -171,11 +165,11 @@ def documents_in(rows: Iterator[dict[str, Any]]) -> tuple[set[tuple[int, int]], 
     st.floats(0, 1),
 )
 def test_a_document_is_chosen_by_its_key_alone(ids: list[str], share: float, more: float) -> None:
-    found = is_held_out(ids, share=share)
-    assert found.dtype == np.bool_
-    assert found.tolist() == [key_for(0, "held-out", name) < share * 2**64 for name in ids]
+    is_chosen = is_held_out(ids, share=share)
+    assert is_chosen.dtype == np.bool_
+    assert is_chosen.tolist() == [key_for(0, "held-out", name) < share * 2**64 for name in ids]
     nested = is_held_out(ids, share=max(share, more))
-    assert (nested | ~found).all()
+    assert (nested | ~is_chosen).all()
 
 
 def test_the_share_is_that_of_the_documents_and_the_choice_is_for_good() -> None:
@@ -241,18 +235,18 @@ def test_no_instance_has_tokens_of_the_other_part(
 def test_the_same_documents_at_every_length_seed_and_pass(tmp_path: Path) -> None:
     corpus = Corpus(tmp_path, names(40, 30))
     usual = InstancesConfig(max_seq_length=64, held_out_fraction=0.1, masking=UNMASKED)
-    found = []
+    rows = []
     changes: list[dict[str, Any]] = [
         {}, {"dupe_factor": 3}, {"max_seq_length": 128}, {"seed": 7}, {"pairing": "none"},
     ]  # fmt: skip
     for number, change in enumerate(changes):
         output = tmp_path / str(number)
         entries = entries_of(corpus.work(usual.model_copy(update=change), output))
-        found.append(list(rows_of(entries, output, part="held-out")))
-        assert documents_in(iter(found[-1]))[0] == corpus.held_out(0.1)
+        rows.append(list(rows_of(entries, output, part="held-out")))
+        assert documents_in(iter(rows[-1]))[0] == corpus.held_out(0.1)
         training = documents_in(rows_of(entries, output, part="training"))[0]
         assert training == set(corpus.of_token) - corpus.held_out(0.1)
-    assert found[0] == found[1]  # also the instances do not depend on the passes
+    assert rows[0] == rows[1]  # also the instances do not depend on the passes
 
 
 def test_files_and_counts_of_the_stage(tmp_path: Path) -> None:
@@ -379,18 +373,6 @@ def notes_on(output: StageOutput, topic: str) -> list[str]:
     return [note for note in output.notes if note.startswith(topic)]
 
 
-def test_fraction_that_the_note_advises_holds_out_enough(tmp_path: Path) -> None:
-    ids = [f"page/{number}" for number in range(300)]
-    first = built_of(tmp_path / "a", ids, held_out_fraction=0.005, dupe_factor=2)
-    [note] = notes_on(first, "held out")
-    assert first.counters.get("held-out-documents-kept", 0) < MIN_HELD_OUT_DOCUMENTS
-    fraction = float(re.findall(r"held_out_fraction to ([0-9.]+)", note)[0])
-    again = built_of(tmp_path / "b", ids, held_out_fraction=fraction, dupe_factor=2)
-    assert notes_on(again, "held out") == []
-    assert again.counters["held-out-documents-kept"] >= MIN_HELD_OUT_DOCUMENTS
-    assert again.counters["held-out-instances"] >= MIN_HELD_OUT_INSTANCES
-
-
 @pytest.mark.parametrize(
     ("training", "held_out", "fraction", "has_note"),
     [
@@ -427,19 +409,6 @@ def test_constant_labels_are_noted_with_a_remedy(
     notes = notes_on(output, "next sentence prediction is constant")
     assert len(notes) == has_note
     assert all("pairing" in note for note in notes)
-
-
-@pytest.mark.parametrize(
-    ("guess_accuracy", "pairs", "has_note"),
-    [(0.6, 5_000, True), (0.6, 100, False), (0.53, 5_000, False), (None, 5_000, False)],
-)
-def test_labels_that_follow_from_lengths_are_noted(
-    guess_accuracy: float | None, pairs: int, has_note: bool
-) -> None:
-    counters = {"instances": pairs, "random-next": pairs // 2}
-    config = InstancesConfig(held_out_fraction=0.0)
-    notes = list(instance_notes(config, counters, guess_accuracy=guess_accuracy))
-    assert ["pairing" in note for note in notes] == [True] * has_note
 
 
 def test_passes_over_a_shard_fetch_it_once_and_change_no_byte(

@@ -79,7 +79,7 @@ def _slow_words(one: Instance) -> list[list[list[int]]]:
     """Positions of each word, by segment."""
     last = len(one.ids) - 1
     segments = [range(1, one.b_start - 1), range(one.b_start, last)]
-    found = []
+    all_words = []
     for segment in segments:
         words: list[list[int]] = []
         for position in segment:
@@ -87,8 +87,8 @@ def _slow_words(one: Instance) -> list[list[list[int]]]:
                 words[-1].append(position)
             else:
                 words.append([position])
-        found.append(words)
-    return found
+        all_words.append(words)
+    return all_words
 
 
 def _slow_choice(one: Instance, config: MaskingConfig) -> list[int]:

@@ -121,8 +121,8 @@ class SlowPool:
         for number, documents in self.units.items():
             for row, units in enumerate(documents):
                 for start, stop, is_inside in units[1:]:
-                    place = Start((number, row), start, units[-1][1], (stop - start) // 2)
-                    self.starts[is_inside].append(place)
+                    pair_start = Start((number, row), start, units[-1][1], (stop - start) // 2)
+                    self.starts[is_inside].append(pair_start)
 
     def documents(self, *kinds: bool) -> list[tuple[int, int]]:
         return sorted({start.document for kind in kinds for start in self.starts[kind]})
@@ -191,11 +191,11 @@ def slow_pairs(shards: Shards, own: int, config: InstancesConfig) -> Iterator[tu
             if units[middle][2]:
                 moved = draws.below(_MOVED, (min(units[middle][1], b[1]) - b[0]) // 2 + 1)
             a, real = (a[0], a[1] + moved), (b[0] + moved, b[1])
-            place, b_tokens = (own, row), real
+            document, b_tokens = (own, row), real
             if is_random:
                 is_end = b[1] == units[-1][1]
-                start, kind = pool.draw(draws, place, units[middle][2], b[1] - b[0], is_end)
-                place = start.document
+                start, kind = pool.draw(draws, document, units[middle][2], b[1] - b[0], is_end)
+                document = start.document
                 size = real[1] - real[0]
                 first = start.start
                 if kind:
@@ -206,7 +206,7 @@ def slow_pairs(shards: Shards, own: int, config: InstancesConfig) -> Iterator[tu
                 most = longest - (a[1] - a[0]) if is_end else size
                 b_tokens = (first, min(start.end, first + most))
             label = IS_RANDOM if is_random else IS_NEXT
-            yield row, draws.bits(_MASKING), *a, *place, *b_tokens, label
+            yield row, draws.bits(_MASKING), *a, *document, *b_tokens, label
             if at == len(units) - 1:
                 attempt += 1
                 if not is_random or attempt == 3:
@@ -289,8 +289,8 @@ def test_odd_documents_among_few_equal_ones_give_no_label_away(equal: int, odd: 
 
 def test_guesses_find_the_labels_that_the_reference_gives_away() -> None:
     config = InstancesConfig(max_seq_length=128)
-    found = guess_accuracies(reference_pairs(CORPORA["2 sentences"], config, passes=1))
-    assert min(found["length of B"], found["first token of B"]) > 0.55
+    accuracies = guess_accuracies(reference_pairs(CORPORA["2 sentences"], config, passes=1))
+    assert min(accuracies["length of B"], accuracies["first token of B"]) > 0.55
 
 
 @pytest.mark.parametrize("length", [16, 128])
@@ -306,27 +306,27 @@ def test_half_of_the_pairs_are_random_whatever_the_documents(length: int, short:
 @given(DOCUMENTS, st.sampled_from([8, 16, 128]))
 def test_packing_loses_nothing_and_cuts_between_sentences(own: Lengths, length: int) -> None:
     pool = pool_of({0: own})
-    found = pairs(pool, InstancesConfig(pairing="none", max_seq_length=length))
-    assert (found.label == NO_SEGMENT_B).all()
-    sizes = found.a_stop - found.a_start
+    packed = pairs(pool, InstancesConfig(pairing="none", max_seq_length=length))
+    assert (packed.label == NO_SEGMENT_B).all()
+    sizes = packed.a_stop - packed.a_start
     assert (sizes >= 1).all()
     assert (sizes <= length - 2).all()
-    pieces = [range(a, b) for a, b in zip(found.a_start, found.a_stop, strict=True)]
+    pieces = [range(a, b) for a, b in zip(packed.a_start, packed.a_stop, strict=True)]
     assert [t for piece in pieces for t in piece] == list(range(sum(map(sum, own))))
     documents = pool.shards[0]
     bounds = documents.document_bounds
-    assert (found.a_start >= bounds[found.document_row]).all()
-    assert (found.a_stop <= bounds[found.document_row + 1]).all()
+    assert (packed.a_start >= bounds[packed.document_row]).all()
+    assert (packed.a_stop <= bounds[packed.document_row + 1]).all()
     sentence_ends = set(documents.token_bounds.tolist())
-    for start, stop in zip(found.a_start.tolist(), found.a_stop.tolist(), strict=True):
+    for start, stop in zip(packed.a_start.tolist(), packed.a_stop.tolist(), strict=True):
         assert stop in sentence_ends or not sentence_ends & set(range(start + 1, stop))
 
 
 def test_packing_fills_up_to_the_last_sentence_that_fits() -> None:
-    found = pairs(
+    packed = pairs(
         pool_of({0: [[3, 3, 3, 20, 2, 1]]}), InstancesConfig(pairing="none", max_seq_length=10)
     )
-    assert (found.a_stop - found.a_start).tolist() == [6, 3, 8, 8, 7]
+    assert (packed.a_stop - packed.a_start).tolist() == [6, 3, 8, 8, 7]
 
 
 @pytest.mark.parametrize(

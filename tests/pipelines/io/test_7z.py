@@ -56,8 +56,8 @@ def test_dump_has_the_pages_of_the_plain_one(
 
 def test_archive_is_decompressed_in_parts() -> None:
     data = b"a page of text\n" * 500_000
-    found = chunks(compress_7z(data))
-    parts = [chunk.data for chunk in found if isinstance(chunk, Chunk)]
+    decompressed_parts = chunks(compress_7z(data))
+    parts = [chunk.data for chunk in decompressed_parts if isinstance(chunk, Chunk)]
     assert b"".join(parts) == data
     assert max(map(len, parts)) < len(data) / 5
 
@@ -71,9 +71,9 @@ def test_damaged_archive_is_never_taken_for_a_whole_one(tmp_path: Path) -> None:
             del changed[draw.randrange(8, len(changed)) :]
         else:
             changed[draw.randrange(8, len(changed))] ^= 1 << draw.randrange(8)
-        found = chunks(bytes(changed))
-        is_whole = b"".join(chunk.data for chunk in found if isinstance(chunk, Chunk)) == DUMP
-        assert isinstance(found[-1], Damage) or is_whole
+        parts = chunks(bytes(changed))
+        is_whole = b"".join(chunk.data for chunk in parts if isinstance(chunk, Chunk)) == DUMP
+        assert isinstance(parts[-1], Damage) or is_whole
     (tmp_path / "w.xml.7z").write_bytes(stored[:-40])
     with pytest.raises(CorruptInputError) as error:
         read(tmp_path / "w.xml.7z")

@@ -38,8 +38,8 @@ class Hub(CountedFiles):
         return {**entry, "name": name, "blob_id": str(entry["mtime"])}
 
     def ls(self, path: str, detail: bool = True, **options: Any) -> list[Any]:
-        found = [self._entry(entry) for entry in self._disk.ls(self._local(path), True)]
-        return found if detail else [entry["name"] for entry in found]
+        entries = [self._entry(entry) for entry in self._disk.ls(self._local(path), True)]
+        return entries if detail else [entry["name"] for entry in entries]
 
     def info(self, path: str, **options: Any) -> dict[str, Any]:
         return self._entry(self._disk.info(self._local(path)))

@@ -53,8 +53,8 @@ def names(pairs):
 )
 def test_paths_are_expanded_in_order_of_names(folder, paths, suffixes, expected):
     (folder / "x[1].txt").write_text("x")
-    found = expand_paths([f"{folder}/{path}" for path in paths], suffixes=suffixes)
-    assert names(found) == expected
+    files = expand_paths([f"{folder}/{path}" for path in paths], suffixes=suffixes)
+    assert names(files) == expected
 
 
 def test_linked_folders_are_entered_once(folder):
@@ -72,13 +72,13 @@ def test_memory_urls_work_like_local_paths():
     fs = fsspec.filesystem("memory")
     fs.pipe("/inputs-test/b/x.txt", b"1")
     fs.pipe("/inputs-test/a.txt", b"22")
-    found = expand_paths(["memory://inputs-test"])
-    assert names(found) == ["a.txt", "b/x.txt"]
+    files = expand_paths(["memory://inputs-test"])
+    assert names(files) == ["a.txt", "b/x.txt"]
     assert names(expand_paths(["memory://inputs-test/*.txt"])) == ["a.txt"]
-    described = describe_file(found[0][0], name="a.txt")
+    described = describe_file(files[0][0], name="a.txt")
     assert (described.size, described.sha256) == (2, hashlib.sha256(b"22").hexdigest())
     fs.pipe("/inputs-test/a.txt", b"33")
-    assert describe_file(found[0][0], name="a.txt").sha256 == hashlib.sha256(b"33").hexdigest()
+    assert describe_file(files[0][0], name="a.txt").sha256 == hashlib.sha256(b"33").hexdigest()
 
 
 def test_missing_file_is_an_error_with_its_path(folder):
@@ -171,9 +171,9 @@ def test_file_that_changes_while_it_is_read_is_refused(folder, monkeypatch):
     real = inputs._compute
 
     def compute(*arguments, **named):
-        found = real(*arguments, **named)
+        digests = real(*arguments, **named)
         path.write_text("changed meanwhile")
-        return found
+        return digests
 
     monkeypatch.setattr(inputs, "_compute", compute)
     with pytest.raises(InputError, match="changed while it was read"):
@@ -187,8 +187,8 @@ def _digest_many(path: str) -> set[str]:
 def test_concurrent_processes_share_the_cache(folder):
     path = str(folder / "a.txt")
     with multiprocessing.get_context("fork").Pool(3) as pool:
-        found = pool.map(_digest_many, [path] * 3)
-    assert set().union(*found) == {hashlib.sha256(b"a.txt").hexdigest()}
+        digests = pool.map(_digest_many, [path] * 3)
+    assert set().union(*digests) == {hashlib.sha256(b"a.txt").hexdigest()}
     assert all(load_json(line) for line in cache_file().read_bytes().split(b"\n")[1:])
 
 
@@ -240,9 +240,9 @@ def test_file_whose_name_is_not_utf_8_is_refused(tmp_path: Path) -> None:
     path = os.fsencode(tmp_path) + b"/caf\xe9.txt"
     with open(path, "wb") as sink:  # noqa: PTH123 - bytes are no Path
         sink.write(b"x")
-    for given in (str(tmp_path), os.fsdecode(path), f"{tmp_path}/*.txt"):
+    for pattern in (str(tmp_path), os.fsdecode(path), f"{tmp_path}/*.txt"):
         with pytest.raises(InputError, match=r"caf\\udce9\.txt' is not UTF-8. Rename it"):
-            expand_paths([given])
+            expand_paths([pattern])
 
 
 @pytest.mark.parametrize("pattern", ["", "/*", "/**/*"])

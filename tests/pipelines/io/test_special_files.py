@@ -60,8 +60,8 @@ def special(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 def test_special_file_in_folder_is_skipped_with_warning(
     special: Path, pattern: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    found = expand_paths([f"{special.parent}{pattern}"], suffixes=[".txt"])
-    assert [name for _, name in found] == ["a.txt", "b.txt"]
+    files = expand_paths([f"{special.parent}{pattern}"], suffixes=[".txt"])
+    assert [name for _, name in files] == ["a.txt", "b.txt"]
     assert [record.args[1] for record in own_records(caplog) if record.args] == [1]
 
 

@@ -74,8 +74,8 @@ def left_out(made: StageOutput, folder: Path) -> dict[str, str]:
 
 def found_among(texts: Iterable[str], folder: Path, **options: Any) -> dict[str, str]:
     documents = [Written(f"d{number}", text) for number, text in enumerate(texts)]
-    given = write_documents(documents, folder / "documents")
-    return left_out(find(given, folder / "near", **options), folder / "near")
+    documents_input = write_documents(documents, folder / "documents")
+    return left_out(find(documents_input, folder / "near", **options), folder / "near")
 
 
 def similarity(one: str, other: str) -> float:
@@ -116,7 +116,7 @@ def test_ngrams_are_those_of_words_in_any_writing() -> None:
     )
     assert first == second == sorted(first)
     assert two == same_two != one
-    assert [len(found) for found in (first, two, one, none)] == [2, 1, 1, 0]
+    assert [len(ngrams) for ngrams in (first, two, one, none)] == [2, 1, 1, 0]
     for text in ("むかしむかしあるところに", "你好世界日本語", "กาลคราวนานมาแลว"):
         characters, spaced = sets_of([text], [" ".join(text)])  # a character is a word
         assert characters == spaced
@@ -155,9 +155,9 @@ def test_what_is_left_out_is_what_brute_force_finds(tmp_path: Path) -> None:
         for one, other in itertools.combinations(texts, 2)
         if similarity(texts[one], texts[other]) >= 0.8
     ]
-    found = [one in left or other in left for one, other in pairs]
+    is_left_out = [one in left or other in left for one, other in pairs]
     assert len(pairs) > 50
-    assert np.mean(found) >= 0.95
+    assert np.mean(is_left_out) >= 0.95
     assert made.counters["documents-in"] == len(documents)
     assert made.counters["documents-dropped-near-duplicate"] == len(left)
     assert made.counters["documents-kept"] == len(documents) - len(left)
@@ -165,15 +165,15 @@ def test_what_is_left_out_is_what_brute_force_finds(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_files_are_equal_whatever_the_workers_and_of_pieces_that_were_kept(tmp_path: Path) -> None:
-    given = write_documents(with_copies(4, 10), tmp_path / "documents", shards=5)
+    documents = write_documents(with_copies(4, 10), tmp_path / "documents", shards=5)
     pieces, data = tmp_path / "pieces" / "near" / "0", tmp_path / "artifacts"
     pieces.mkdir(parents=True)
-    first = find(given, data / "a" / "data", pieces=str(pieces))
+    first = find(documents, data / "a" / "data", pieces=str(pieces))
     records = sorted(pieces.rglob("*.json"))
     assert len(records) == 5
     records[0].unlink()  # as after a job that was killed: of one piece there is no record
-    again = find(given, data / "b" / "data", pieces=str(pieces))
-    two = find(given, data / "c" / "data", workers=2)
+    again = find(documents, data / "b" / "data", pieces=str(pieces))
+    two = find(documents, data / "c" / "data", workers=2)
     assert again.reuse is not None
     assert again.reuse.items_reused == 4
     assert len({content_digest(made.files) for made in (first, again, two)}) == 1
@@ -188,10 +188,10 @@ def test_of_revisions_the_newest_stays(tmp_path: Path) -> None:
         Written(f"wiki:{n}", edited(text, chance, rate=0.002 * n), time)
         for n, time in enumerate(times)
     ]
-    given = write_documents(
+    documents = write_documents(
         [*revisions, Written("other", document(chance, 300))], tmp_path / "documents"
     )
-    left = left_out(find(given, tmp_path / "near"), tmp_path / "near")
+    left = left_out(find(documents, tmp_path / "near"), tmp_path / "near")
     assert left == dict.fromkeys(("wiki:0", "wiki:2", "wiki:3"), "wiki:1")
 
 
@@ -220,8 +220,8 @@ def test_work_on_one_huge_group_grows_with_it(tmp_path: Path, rate: float) -> No
         text = document(chance, 200)
         texts = [edited(text, chance, rate=rate) for _ in range(amount)]
         documents = [Written(f"d{n}", one) for n, one in enumerate(dict.fromkeys(texts))]
-        given = write_documents(documents, tmp_path / f"documents-{amount}")
-        made = find(given, tmp_path / f"near-{amount}", threshold=0.85)
+        documents_input = write_documents(documents, tmp_path / f"documents-{amount}")
+        made = find(documents_input, tmp_path / f"near-{amount}", threshold=0.85)
         compared.append(made.counters["pairs-compared"])
     assert compared[1] < 2.6 * compared[0]
 
@@ -282,12 +282,14 @@ def test_what_is_left_out_is_no_random_b_of_its_copy(tmp_path: Path) -> None:
     originals = ["\n".join(document(chance, 12) for _ in range(12)) for _ in range(12)]
     copies = [text.replace("\n", " zzz\n", 1) for text in originals]
     texts = [*originals, *copies]
-    given = write_documents(
+    documents_input = write_documents(
         [Written(f"d{n}", text) for n, text in enumerate(texts)], tmp_path / "d", shards=2
     )
-    near = as_input("near_duplicates", find(given, tmp_path / "near"), str(tmp_path / "near"))
-    assert random_bs_of_copies(tmp_path / "with", {"documents": given}) > 0
-    inputs = {"documents": given, "near_duplicates": near}
+    near = as_input(
+        "near_duplicates", find(documents_input, tmp_path / "near"), str(tmp_path / "near")
+    )
+    assert random_bs_of_copies(tmp_path / "with", {"documents": documents_input}) > 0
+    inputs = {"documents": documents_input, "near_duplicates": near}
     assert random_bs_of_copies(tmp_path / "without", inputs) == 0
 
 

@@ -42,8 +42,8 @@ Traceback (most recent call last):
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDataflow]:
     with FakeDataflow() as started:
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", started.url)
-        given = (Credentials(token="a-secret-token"), "project-1")
-        monkeypatch.setattr(google.auth, "default", lambda **_: given)
+        credentials = (Credentials(token="a-secret-token"), "project-1")
+        monkeypatch.setattr(google.auth, "default", lambda **_: credentials)
         monkeypatch.setattr(engine, "POLL_SECONDS", 0.05)
         yield started
 
@@ -110,8 +110,8 @@ def test_every_field_of_the_configuration_is_in_the_job(server: FakeDataflow) ->
     )
     submit(how)
     (job,) = server.jobs.values()
-    place = "POST /v1b3/projects/project-1/locations/europe-west1/jobs"
-    assert place in server.asked
+    request = "POST /v1b3/projects/project-1/locations/europe-west1/jobs"
+    assert request in server.asked
     assert job["name"] == NAME
     environment = job["environment"]
     assert environment["version"] == {"job_type": "FNAPI_BATCH", "major": "8"}

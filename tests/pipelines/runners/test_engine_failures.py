@@ -150,11 +150,11 @@ def _at_work(flink: Flink, stage: str) -> tuple[str, str]:
         for job in flink.jobs()
         if f"-{stage}-" in str(job["name"]) and job["state"] == "RUNNING"
     ]
-    found = [
+    workers = [
         task["taskmanager-id"] for task in _vertices(flink, job) if task["status"] == "RUNNING"
     ]
-    assert found, f"no task of {stage} runs"
-    return job, found[0]
+    assert workers, f"no task of {stage} runs"
+    return job, workers[0]
 
 
 def test_job_survives_a_killed_task_manager_in_each_stage(world: _World) -> None:
@@ -167,7 +167,7 @@ def test_job_survives_a_killed_task_manager_in_each_stage(world: _World) -> None
         world.flink.kill(victim)
         world.flink.start_task_manager(int(victim.rpartition("-")[2]))
         jobs.append(job)
-    assert run.ended() == 0, run.told
+    assert run.ended() == 0, run.output
     for job in jobs:
         assert any(task["attempt"] > 0 for task in _vertices(world.flink, job)), job
     record = _check(world, store, stages=len(STAGES))
@@ -182,9 +182,9 @@ def test_job_is_resubmitted_after_the_job_manager_was_killed(world: _World) -> N
     world.flink.kill("job-manager")
     world.flink.start_job_manager()
     world.flink.wait_for_slots(2)
-    assert run.ended() == 0, run.told
-    assert f"does not know job {lost} " in run.told
-    assert "trying again in 10 s" in run.told
+    assert run.ended() == 0, run.output
+    assert f"does not know job {lost} " in run.output
+    assert "trying again in 10 s" in run.output
     record = _check(world, store)
     # What little is left is done without a job.
     assert [job.id for job in record.jobs][:1] == [lost]
@@ -199,9 +199,9 @@ def test_run_survives_an_unreachable_object_store(world: _World) -> None:
     world.proxy.next = []
     assert world.proxy.harmed["reset"] > 0
     if run.ended() != 0:  # it may report that; then another run resumes
-        assert "FAILED" in run.told
+        assert "FAILED" in run.output
         run = world.run(store)
-    assert run.ended() == 0, run.told
+    assert run.ended() == 0, run.output
     _check(world, store)
 
 
@@ -215,10 +215,10 @@ def test_one_of_two_runs_that_need_all_slots_gives_way(world: _World, tmp_path: 
     both = '--set=execution.beam_options=["--parallelism=2"]'
     runs = [world.run(store, both) for store in stores[1:]]
     for run in runs:
-        run.wait_until(lambda: any("no free slots for" in other.told for other in runs))
+        run.wait_until(lambda: any("no free slots for" in other.output for other in runs))
     opened.touch()
     for run in [holder, *runs]:
-        assert run.ended() == 0, run.told
+        assert run.ended() == 0, run.output
     for store in stores:
         _check(world, store)
 

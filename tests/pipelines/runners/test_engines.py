@@ -25,7 +25,6 @@ from support.clusters import (
 from support.corpus_builder import STAGES, digests, run_corpus, small_recipe_file
 
 from flows.store.artifacts import ArtifactStore
-from flows.store.leases import live_holders
 from schemas.recipe import Recipe
 
 _DOCUMENTS = ("--until=build-documents", "--jobs=1")
@@ -91,7 +90,7 @@ def test_flink_with_two_task_managers_and_three_steps_ready_at_once(
     running = flink_run(
         recipe, flink, str(tmp_path / "store"), "--until=build-instances", "--jobs=3"
     )
-    assert running.ended() == 0, running.told
+    assert running.ended() == 0, running.output
     record, store = last_run(str(tmp_path / "store")), ArtifactStore(str(tmp_path / "store"))
     made = {
         step.label: {entry.path: entry.sha256 for entry in store.read_manifest(step.manifest).files}
@@ -120,8 +119,8 @@ def test_spark_with_two_workers(folder: Path, recipe: Path, local: Digests, tmp_
 def _stopped(running: Command) -> str:
     """Return its output after SIGTERM."""
     running.process.terminate()
-    assert running.ended() == 128 + signal.SIGTERM, running.told
-    return running.told
+    assert running.ended() == 128 + signal.SIGTERM, running.output
+    return running.output
 
 
 @pytest.mark.failures
@@ -133,37 +132,36 @@ def test_run_cancels_the_job_of_a_killed_submitter(
     store, known = tmp_path / "store", {str(job["jid"]) for job in flink.jobs()}
 
     def state() -> list[tuple[str, object]]:
-        found = [(str(job["jid"]), job["state"]) for job in flink.jobs()]
-        return [(job, state) for job, state in found if job not in known]
+        jobs = [(str(job["jid"]), job["state"]) for job in flink.jobs()]
+        return [(job, state) for job, state in jobs if job not in known]
 
     first = flink_run(recipe, flink, str(store), *_DOCUMENTS, "--set", setting)
     first.wait_until(lambda: [said for _, said in state()] == ["RUNNING"])
     ((job, _),) = state()
     first.wait_until(lambda: flink.ask("overview")["slots-available"] == 0)
-    opened_store = ArtifactStore(str(store))
-    first.wait_until(lambda: [h.lease.job_id for h in live_holders(opened_store).values()] == [job])
+    first.wait_until(lambda: [item.id for item in last_run(str(store)).jobs] == [job])
 
     another = str(tmp_path / "another")  # the same work, but not the same job
     waiting = flink_run(recipe, flink, another, *_DOCUMENTS, "--set", setting)
-    waiting.wait_until(lambda: "no free slot on" in waiting.told)
+    waiting.wait_until(lambda: "no free slot on" in waiting.output)
     assert "canceling" not in _stopped(waiting)
     first.process.kill()
     first.process.wait()
     assert state() == [(job, "RUNNING")]
 
     second = flink_run(recipe, flink, str(store), *_DOCUMENTS, "--set", setting)
-    second.wait_until(lambda: f"canceling job {job}, left by an earlier run" in second.told)
+    second.wait_until(lambda: f"canceling job {job}, left by an earlier run" in second.output)
     second.wait_until(lambda: len(state()) == 2)
     opened.touch()
-    assert second.ended() == 0, second.told
+    assert second.ended() == 0, second.output
     states = dict(state())
     assert states.pop(job) == "CANCELED"
     ((own_job, own_state),) = states.items()
     assert own_state == "FINISHED"
     record = last_run(str(store))
-    assert [found.id for found in record.jobs] == [own_job]
+    assert [recorded.id for recorded in record.jobs] == [own_job]
     assert own_job in record.jobs[0].url
-    files = opened_store.read_manifest(record.steps[0].manifest).files
+    files = ArtifactStore(str(store)).read_manifest(record.steps[0].manifest).files
     assert {entry.path: entry.sha256 for entry in files} == local["build-documents"]
 
 
@@ -176,9 +174,9 @@ def test_error_of_failed_job_begins_with_its_cause(
     boot.chmod(0o755)
     setting = f"execution.flink.worker_command={boot}"
     failing = flink_run(recipe, flink, str(tmp_path / "store"), *_DOCUMENTS, "--set", setting)
-    assert failing.ended() == 1, failing.told
-    (said,) = [line for line in failing.told.splitlines() if "FAILED" in line]
-    assert "exit code 7" in said, failing.told
-    assert "\tat " not in failing.told
+    assert failing.ended() == 1, failing.output
+    (said,) = [line for line in failing.output.splitlines() if "FAILED" in line]
+    assert "exit code 7" in said, failing.output
+    assert "\tat " not in failing.output
     (failure,) = last_run(str(tmp_path / "store")).failures.values()
     assert "exit code 7" in failure

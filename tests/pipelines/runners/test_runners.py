@@ -42,8 +42,8 @@ GIVEN: dict[str, dict[str, Any]] = {
 
 def execution(runner: str, **fields: Any) -> ExecutionConfig:
     """Return a configuration with the required fields of a runner, and `fields`."""
-    given = GIVEN.get(runner, {})
-    own = {**given.get(runner, {}), **fields}
+    needed = GIVEN.get(runner, {})
+    own = {**needed.get(runner, {}), **fields}
     return ExecutionConfig.model_validate({"runner": runner, **({runner: own} if own else {})})
 
 

@@ -54,12 +54,14 @@ def test_wheel_requires_the_installed_versions(wheel: Path) -> None:
         (name,) = (name for name in opened.namelist() if name.endswith("/METADATA"))
         metadata = Parser().parsestr(opened.read(name).decode())
     required = [Requirement(text) for text in metadata.get_all("Requires-Dist") or []]
-    for found in required:
-        assert str(found.specifier) == f"=={importlib.metadata.version(found.name)}"
+    for requirement in required:
+        assert str(requirement.specifier) == f"=={importlib.metadata.version(requirement.name)}"
     declared = [Requirement(text) for text in importlib.metadata.requires("bertloom") or []]
-    core = {found.name for found in declared if found.marker is None}
-    assert {found.name for found in required} == core | {"gcsfs"}
-    assert not {"torch", "prefect", "typer", "grimp"} & {found.name for found in required}
+    core = {requirement.name for requirement in declared if requirement.marker is None}
+    assert {requirement.name for requirement in required} == core | {"gcsfs"}
+    assert not {"torch", "prefect", "typer", "grimp"} & {
+        requirement.name for requirement in required
+    }
 
 
 def test_file_systems_are_those_of_the_urls() -> None:
@@ -78,8 +80,8 @@ def test_missing_sources_and_libraries_are_errors(
 
 
 def test_command_writes_the_wheel(tmp_path: Path) -> None:
-    found = CliRunner().invoke(app, ["worker-package", str(tmp_path / "to"), "--with", "s3"])
-    assert found.exit_code == 0, found.output
+    result = CliRunner().invoke(app, ["worker-package", str(tmp_path / "to"), "--with", "s3"])
+    assert result.exit_code == 0, result.output
     assert [path.name for path in (tmp_path / "to").iterdir()] == [package_name()]
     wrong = CliRunner().invoke(app, ["worker-package", str(tmp_path), "--with", "ftp"])
     assert isinstance(wrong.exception, ConfigError)

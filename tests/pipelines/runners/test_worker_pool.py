@@ -60,25 +60,25 @@ def _stop(port: int, worker: str) -> None:
 
 def _running(folder: Path, count: int) -> dict[int, list[str]]:
     """Wait for the given number of started workers; return them by process."""
-    found: dict[int, list[str]] = {}
+    arguments: dict[int, list[str]] = {}
 
     def look() -> bool:
-        found.update({int(path.name): path.read_text().split() for path in folder.iterdir()})
-        return len(found) >= count and all(found.values())
+        arguments.update({int(path.name): path.read_text().split() for path in folder.iterdir()})
+        return len(arguments) >= count and all(arguments.values())
 
     wait_until(look)
-    return found
+    return arguments
 
 
 def test_workers_of_one_id_are_independent_processes(port: int, started: Path) -> None:
     assert _start(port, "2-1", control="one:1") == _start(port, "2-1", control="two:2") == ""
-    found = _running(started, 2)
-    assert sorted(found.values()) == [
+    arguments = _running(started, 2)
+    assert sorted(arguments.values()) == [
         ["--id=2-1", f"--provision_endpoint={control}1", f"--control_endpoint={control}"]
         for control in ("one:1", "two:2")
     ]
     _stop(port, "2-1")
-    assert all(psutil.pid_exists(worker) for worker in found)
+    assert all(psutil.pid_exists(worker) for worker in arguments)
 
 
 def test_workers_end_with_the_pool(started: Path) -> None:

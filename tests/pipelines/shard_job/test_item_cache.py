@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import fsspec
 import pytest
 from support.corpus_builder import small_recipe, small_sample
-from support.item_runs import run_stages, told
+from support.item_runs import describe_outputs, run_stages
 
 from pipelines.counters import Counters
 from pipelines.instances.plan import ShardRanking, choose_pool
@@ -104,8 +104,8 @@ class _Store:
         return reports, inner.done
 
     def records(self) -> list[str]:
-        found = self.fs.find(f"{self.path}/pieces")
-        return [name for name in found if name.endswith(".json")]
+        paths = self.fs.find(f"{self.path}/pieces")
+        return [name for name in paths if name.endswith(".json")]
 
 
 @pytest.fixture
@@ -283,8 +283,8 @@ def test_pools_depend_on_the_content_of_shards_only() -> None:
 
 
 def _share(outputs: Mapping[str, StageOutput]) -> float:
-    found = [output.reuse for output in outputs.values() if output.reuse is not None]
-    return sum(reuse.weight_reused for reuse in found) / sum(reuse.weight for reuse in found)
+    reuses = [output.reuse for output in outputs.values() if output.reuse is not None]
+    return sum(reuse.weight_reused for reuse in reuses) / sum(reuse.weight for reuse in reuses)
 
 
 @pytest.mark.slow
@@ -293,7 +293,7 @@ def test_learned_vocabulary_reuses_word_counts(tmp_path: Path) -> None:
     first, again = (
         run_stages(recipe, store, attempt, until="build-vocabulary") for attempt in ("1", "2")
     )
-    assert told(again) == told(first)
+    assert describe_outputs(again) == describe_outputs(first)
     assert (_share(first), _share(again)) == (0.0, 1.0)
 
 

@@ -242,11 +242,11 @@ def test_books_of_one_name_are_told_apart_by_their_bytes(
             (tmp_path / name).write_bytes(zip_bytes(members))
         else:
             write_books(tmp_path / name, dict(members))
-    found = []
+    listings = []
     for order in itertools.permutations(tmp_path / name for name in contents):
         ids, counters = read(*order)
         assert counters["books-kept"] == len(set(ids)) == 3
         assert counters["books-disambiguated-by-digest"] == 2
-        found.append(sorted(ids))
-    assert found[0] == found[-1]
-    assert [name.partition("~")[0] for name in found[0]] == ["b:x", "b:x", "b:y"]
+        listings.append(sorted(ids))
+    assert listings[0] == listings[-1]
+    assert [name.partition("~")[0] for name in listings[0]] == ["b:x", "b:x", "b:y"]

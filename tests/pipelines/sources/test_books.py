@@ -75,10 +75,10 @@ def test_every_form_gives_the_same_documents(
 def test_many_small_files_have_few_splits_known_by_their_bytes(tmp_path: Path) -> None:
     members = {f"{n:03}.txt": book(f"{n}", paragraphs=1) for n in range(50)}
     plans = []
-    for place in ("here", "there", "there"):
-        write_books(tmp_path / place, members)
-        plans.append(books.plan(config_of(tmp_path / place, target_split_bytes=2048)))
-        members["000.txt"] = book("changed") if place == "there" else members["000.txt"]
+    for folder in ("here", "there", "there"):
+        write_books(tmp_path / folder, members)
+        plans.append(books.plan(config_of(tmp_path / folder, target_split_bytes=2048)))
+        members["000.txt"] = book("changed") if folder == "there" else members["000.txt"]
     first, moved, changed = ([split.file.sha256 for split in splits] for splits in plans)
     assert 3 <= len(set(first)) == len(first) <= 10
     assert first == moved != changed

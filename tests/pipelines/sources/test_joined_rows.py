@@ -122,8 +122,8 @@ def test_documents_of_random_files_do_not_depend_on_splits(
         limits = options | {"max_document_bytes": 1024}
         _, expected, counters = read_all(path, target_split_bytes=1 << 20, **limits)
         for target_split_bytes in (1024, 1777):
-            found = read_all(path, target_split_bytes=target_split_bytes, **limits)
-            assert found[1:] == (expected, counters)
+            read = read_all(path, target_split_bytes=target_split_bytes, **limits)
+            assert read[1:] == (expected, counters)
 
 
 @pytest.mark.parametrize("suffix", COMPRESS)

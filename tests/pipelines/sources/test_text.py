@@ -79,9 +79,9 @@ def test_txt_documents_do_not_depend_on_splits_or_compression(
     assert paragraphs(documents) == DOCUMENTS
     assert counters["rows-in"] == counters["rows-kept"] == 100
     places = [int(document_id.rpartition(":")[2]) for document_id, _ in documents]
-    for place, (_, raw) in zip(places, documents, strict=True):
-        assert TXT[place:].startswith(raw.paragraphs[0])
-        assert raw.byte_start == (0 if suffix else place)
+    for start, (_, raw) in zip(places, documents, strict=True):
+        assert TXT[start:].startswith(raw.paragraphs[0])
+        assert raw.byte_start == (0 if suffix else start)
     assert not suffix or {raw.byte_end for _, raw in documents} == {path.stat().st_size}
 
 
@@ -426,9 +426,11 @@ def test_hard_wrapped_lines_are_joined_unless_each_is_a_document(
     content = "\n\n".join(textwrap.fill(paragraph, 72) for paragraph in written)
     options = {"document_delimiter": delimiter, "target_split_bytes": 1024}
     documents, _ = read(tmp_path / "a.txt", content, **options)
-    found = [paragraph for _, raw in documents for paragraph in raw.paragraphs]
-    assert found == (content.replace("\n\n", "\n").split("\n") if delimiter == "line" else written)
-    assert len(documents) == (1 if delimiter == "file" else len(found))
+    paragraphs = [paragraph for _, raw in documents for paragraph in raw.paragraphs]
+    assert paragraphs == (
+        content.replace("\n\n", "\n").split("\n") if delimiter == "line" else written
+    )
+    assert len(documents) == (1 if delimiter == "file" else len(paragraphs))
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,8 @@ def starts(data: bytes, *, step: int, needs_blank_line: bool, chunk: int = 7) ->
     observer = SeparatedDocuments(step, needs_blank_line=needs_blank_line)
     for at in range(0, len(data), chunk):
         observer.update(data[at : at + chunk])
-    found: list[int] = json.loads(observer.hexdigest())
-    return found
+    offsets: list[int] = json.loads(observer.hexdigest())
+    return offsets
 
 
 def document_starts(data: bytes, *, needs_blank_line: bool) -> list[int]:
@@ -30,8 +30,8 @@ def document_starts(data: bytes, *, needs_blank_line: bool) -> list[int]:
     places = itertools.accumulate((len(line) + 1 for line in lines), initial=0)
     is_blank = [True, *(not line.strip() for line in lines)]
     return [
-        place
-        for place, line, follows in zip(places, lines, is_blank, strict=False)
+        offset
+        for offset, line, follows in zip(places, lines, is_blank, strict=False)
         if line.strip() and (follows or not needs_blank_line)
     ]
 
@@ -46,14 +46,14 @@ def test_starts_are_those_of_documents_at_every_multiple(needs_blank_line: bool)
         )
         step = draw.randint(1, 50)
         every = document_starts(data, needs_blank_line=needs_blank_line)
-        found = starts(data, step=step, needs_blank_line=needs_blank_line)
-        assert found == starts(data, step=step, needs_blank_line=needs_blank_line, chunk=1000)
-        assert set(found) <= set(every)
-        assert all(start >= step * number for number, start in enumerate(found, 1))
+        chosen = starts(data, step=step, needs_blank_line=needs_blank_line)
+        assert chosen == starts(data, step=step, needs_blank_line=needs_blank_line, chunk=1000)
+        assert set(chosen) <= set(every)
+        assert all(start >= step * number for number, start in enumerate(chosen, 1))
         # No document that begins well behind a multiple is missed.
-        for number, start in enumerate(found, 1):
+        for number, start in enumerate(chosen, 1):
             line_end = data.find(b"\n", step * number, start)
-            missed = [place for place in every if line_end < place < start]
+            missed = [offset for offset in every if line_end < offset < start]
             assert line_end < 0 or len(missed) <= 1
 
 

@@ -215,7 +215,7 @@ def test_written_and_read_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "place"),
+    ("content", "line"),
     [
         (vocab_text([*FIXED_TOKENS, "a", "a"]), "line 106.*line 105"),
         (vocab_text(["", *FIXED_TOKENS]), "line 1:"),
@@ -228,10 +228,10 @@ def test_written_and_read_again() -> None:
         ("", r"\[PAD\], \[UNK\], \[CLS\], \[SEP\], \[MASK\]"),
     ],
 )
-def test_bad_files_are_refused_by_line(tmp_path: Path, content: str, place: str) -> None:
+def test_bad_files_are_refused_by_line(tmp_path: Path, content: str, line: str) -> None:
     path = tmp_path / "vocab.txt"
     path.write_bytes(content.encode(errors="surrogateescape"))
-    with pytest.raises(VocabularyError, match=place) as error:
+    with pytest.raises(VocabularyError, match=line) as error:
         read_vocab(str(path))
     assert str(path) in str(error.value)
     path.unlink()

@@ -6,19 +6,25 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from benchmarks.bench_verdicts import PAIR, POPULATIONS, RTE, SST_2, Population, verdict_rates
-from model.tables import resampling
-from model.tables.compare import LEVEL, Side, compare
-from model.tables.resampling import Sample, draw_means
-from model.tasks.metrics import METRICS
-from model.tasks.row_terms import Float64s, RowTerms, answer_terms, mean_terms, weighted_values
+import model.tables.compare
+from benchmarks.bench_verdicts import POPULATIONS, RTE, SST_2, Population, verdict_rates
+from model.tables.compare import LEVEL, Pair, Sample, Side, compare, draw_means, holm_adjust
+from model.tasks.row_terms import (
+    METRICS,
+    Float64s,
+    RowTerms,
+    answer_terms,
+    mean_terms,
+    metric_value,
+    weighted_values,
+)
 
 Numbers = npt.NDArray[np.int64] | npt.NDArray[np.float64]
 
 
 @pytest.fixture
 def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resampling, "DRAWS", 600)
+    monkeypatch.setattr(model.tables.compare, "DRAWS", 600)
 
 
 @pytest.mark.usefixtures("few_draws")
@@ -53,11 +59,11 @@ def test_better_system_is_seen_when_the_rows_suffice(
 def test_dev_set_is_not_taken_for_all_rows() -> None:
     # Restarts that all agree: a test of restarts alone is certain of a difference of two rows.
     first, second = np.arange(200) < 150, np.arange(200) < 148
-    sides = [
+    one, other = (
         Side(float(right.mean()), 5, Sample(name, "rows", (mean_terms(right),) * 5))
         for name, right in (("first", first), ("second", second))
-    ]
-    (item,) = compare([(PAIR, [(sides[0], sides[1])])])
+    )
+    (item,) = compare([[Pair("first", "second", "task", "task", (one, other))]])
     assert item.p > LEVEL
     assert item.low < 0 < item.high
 
@@ -81,12 +87,12 @@ def test_metric_of_weighted_rows_is_that_of_repeated_rows(metric: str) -> None:
     gold, predicted = answers(metric, rng, rows=60)
     weights = rng.multinomial(60, [1 / 60] * 60, size=20).astype(np.float64)
     weights[0] = 1.0
-    found = weighted_values(answer_terms(metric, gold, predicted), weights)
+    values = weighted_values(answer_terms(metric, gold, predicted), weights)
     expected = [
-        METRICS[metric](np.repeat(gold, counts), np.repeat(predicted, counts))
+        metric_value(answer_terms(metric, np.repeat(gold, counts), np.repeat(predicted, counts)))
         for counts in weights.astype(int)
     ]
-    assert found == pytest.approx(expected)
+    assert values == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("metric", METRICS)
@@ -129,16 +135,16 @@ def test_draws_depend_on_rows_and_entry_only() -> None:
 
 def test_large_families_have_enough_draws_for_a_verdict() -> None:
     right, wrong = (mean_terms(np.full(40, value)) for value in (1.0, 0.0))
-    family = [
-        (
-            PAIR,
-            [
-                (
-                    Side(1.0, 3, Sample(f"a{n}", f"rows {n}", (right,) * 3)),
-                    Side(0.0, 3, Sample(f"b{n}", f"rows {n}", (wrong,) * 3)),
-                )
-            ],
-        )
-        for n in range(60)
-    ]
+    family = []
+    for number in range(60):
+        one = Side(1.0, 3, Sample(f"a{number}", f"rows {number}", (right,) * 3))
+        other = Side(0.0, 3, Sample(f"b{number}", f"rows {number}", (wrong,) * 3))
+        family.append([Pair("a", "b", "task", "task", (one, other))])
     assert all(item.adjusted < LEVEL for item in compare(family))
+
+
+def test_holm_adjustment() -> None:
+    assert holm_adjust([0.01, 0.04, None, 0.03]) == pytest.approx(
+        [0.03, 0.06, None, 0.06], nan_ok=True
+    )
+    assert holm_adjust([0.6, 0.7]) == [1.0, 1.0]
