@@ -55,7 +55,7 @@ def pytest_xdist_auto_num_workers() -> int:
 
 # The longest modules come first: started last, one would run while the other process has no work.
 _LONGEST = (
-    "test_tutorial",
+    "test_doc_outputs",
     "test_real_corpus",
     "test_prefect_deployments",
     "test_sample",
