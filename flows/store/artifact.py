@@ -44,6 +44,28 @@ def _copy(url: str, sha256: str) -> str:
     return str(copy)
 
 
+def upstream_artifacts(
+    artifacts: Iterable[StoredArtifact], *, excluded_input: str = ""
+) -> dict[str, StoredArtifact]:
+    """Return artifacts with everything that they were built from, by id, each after its inputs.
+
+    Deleted artifacts are omitted, and what only an input named `excluded_input` leads to.
+    """
+    known: dict[str, StoredArtifact] = {}
+
+    def add(artifact: StoredArtifact) -> None:
+        for ref in artifact.manifest.inputs:
+            if ref.artifact_id not in known and ref.name != excluded_input:
+                with contextlib.suppress(ArtifactNotFoundError):
+                    add(artifact.store.input(ref))
+        known[artifact.manifest.artifact_id] = artifact
+
+    for artifact in artifacts:
+        if artifact.manifest.artifact_id not in known:
+            add(artifact)
+    return known
+
+
 @dataclass(frozen=True)
 class StoredArtifact:
     """Published artifact of a store.

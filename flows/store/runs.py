@@ -188,19 +188,14 @@ def find_run(store: ArtifactStore, name: str) -> tuple[RunRecord, bool]:
         ArtifactCorruptError: The record is corrupt.
     """
     records = read_runs(store, reversed(run_ids(store)))
-    recipes = {
-        run_id: record.recipe_name if isinstance(record, RunRecord) else None
-        for run_id, record in records.items()
-    }
-    matches = [run_id for run_id in recipes if run_id.startswith(name)]
-    if name in recipes or not name:
-        matches = [name] if name else matches[:1]
-    matches = matches or [run_id for run_id, recipe in recipes.items() if recipe == name][:1]
+    recipes = {key: getattr(record, "recipe_name", None) for key, record in records.items()}
+    of_recipe = [run_id for run_id, recipe in recipes.items() if name in (recipe, "")]
+    matches = [run_id for run_id in recipes if name and run_id.startswith(name)]
+    matches = [name] if name in recipes else matches or of_recipe[:1]
     if not matches:
-        num_corrupt = sum(recipe is None for recipe in recipes.values())
         raise ArtifactNotFoundError(
-            f"{store.root}: expected a run or a recipe, got {name!r} (runs: {len(recipes)}, "
-            f"corrupt: {num_corrupt}). `bertloom runs` lists them"
+            f"{store.root}: expected a run or a recipe, got {name!r}. `bertloom runs` lists the "
+            f"{len(recipes):,} runs"
         )
     if len(matches) > 1:
         shown = ", ".join(reversed(matches[:3]))

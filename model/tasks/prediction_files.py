@@ -1,7 +1,4 @@
-"""Prediction files: one JSON object per line, see `model.tasks.task_types`.
-
-Every score is computed from a file read back, so that the stored predictions are the scored ones.
-"""
+"""Prediction files: one JSON object per line, see `model.tasks.task_types`."""
 
 from __future__ import annotations
 

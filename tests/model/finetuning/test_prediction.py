@@ -162,13 +162,9 @@ def test_models_of_an_ensemble_must_agree(models: list[Predictor]) -> None:
             answer([first, replace(second, **changes)], EXAMPLES)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("about", "expected"),
-    [('"other": 1', "task"), ('"task": "swag"', "expected a head for choice")],
-)
-def test_folder_with_other_metadata_is_refused(about: str, expected: str, tmp_path: Path) -> None:
+def test_folder_with_other_metadata_is_refused(tmp_path: Path) -> None:
     folder = Path(write_tuned(tmp_path / "tuned", task="sst-2"))
     config = (folder / CONFIG_FILE).read_text()
-    (folder / CONFIG_FILE).write_text(config.replace('"task": "sst-2"', about))
-    with pytest.raises(CheckpointError, match=expected):
+    (folder / CONFIG_FILE).write_text(config.replace('"task": "sst-2"', '"other": 1'))
+    with pytest.raises(CheckpointError, match="task"):
         Predictor.open(str(folder))

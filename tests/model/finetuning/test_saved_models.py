@@ -25,6 +25,7 @@ from support.task_model_builder import (
     written,
 )
 
+from model.finetuning.heads import HEADS
 from model.finetuning.saved_models import load_task_model, save_task_model
 from model.finetuning.task_model import TaskModel
 from schemas.errors import CheckpointError, TrainingError
@@ -136,7 +137,7 @@ def test_what_transformers_saves_is_read(kind: TaskTypeName, tmp_path: Path) -> 
     shape = transformers.BertConfig(
         vocab_size=VOCAB, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
         intermediate_size=64, hidden_dropout_prob=0.1, initializer_range=0.2,
-        num_labels={"choice": 2}.get(kind, OUTPUTS[kind]),
+        num_labels={"choice": 2}.get(kind, OUTPUTS[kind]), problem_type=HEADS[kind].problem or None,
     )  # fmt: skip
     with torch.random.fork_rng():
         torch.manual_seed(4)
@@ -170,7 +171,7 @@ def test_pooler_of_span_models_and_default_labels_of_transformers_are_read(
     model = load_task_model(str(changed(written(span, tmp_path / "span"), pooler))).model
     assert model.bert.pooler.weight.min() == 1
     folder = written(random_task_model("classification"), tmp_path / "classification")
-    without: dict[str, Any] = {"id2label": ..., "label2id": ..., "problem_type": ...}
+    without: dict[str, Any] = {"id2label": ..., "label2id": ...}
     assert load_task_model(str(changed(folder, without))).labels == (
         "LABEL_0",
         "LABEL_1",

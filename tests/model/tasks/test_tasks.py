@@ -40,11 +40,11 @@ def test_a_tasks_fields_fit_together(task: Task) -> None:
     words = [task.label_words.get(label, label) for label in task.labels]
     assert not [word for word in words if word.isdigit()], "for people"
     assert (task.choices > 1) == (task.type == "choice")
-    for place, (table, name) in task.paper.items():
-        split, _, metric = place.partition("/")
+    for score, (table, column) in task.paper.items():
+        split, _, metric = score.partition("/")
         assert split in task.splits
         assert metric in task.metrics
-        assert PAPER_TABLES[table].column(name, split=split).metric == metric
+        assert PAPER_TABLES[table].columns_by_key[column].metric == metric
 
 
 def test_prediction_has_meanings_of_labels_that_are_numbers() -> None:

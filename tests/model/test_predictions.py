@@ -10,11 +10,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from model.evaluate import Trial, compare, read_trials
 
+from model.evaluate import Trial, compare, read_trials
 from model.tasks import TASKS, Task
-from model.tasks.prediction_files import read_lines, to_lines
-from model.tasks.task_types import TASK_TYPES, Scored
+from model.tasks.prediction_files import check_ids, read_lines, to_lines
+from model.tasks.task_types import TASK_TYPES
 from schemas.arrow import EXAMPLES
 from schemas.errors import CorruptInputError, InputError, PredictionsError
 from schemas.manifest import StageInput
@@ -22,10 +22,6 @@ from schemas.manifest import StageInput
 
 def read_any(url: str, examples: pa.Table, *, task: Task) -> list[dict[str, Any]]:
     return TASK_TYPES[task.type].read_predictions(url, examples)
-
-
-def score_file(url: str, examples: pa.Table, *, task: Task) -> Scored:
-    return TASK_TYPES[task.type].score_file(url, examples, task=task)
 
 
 def official_files(task: Task, examples: pa.Table, **given: Any) -> dict[str, bytes]:
@@ -109,16 +105,16 @@ def test_predictions_go_to_a_file_and_back(tmp_path: Path) -> None:
         other.write_text(content)
         with pytest.raises(PredictionsError, match=f"line {line}"):
             read_lines(str(other))
-    found = score_file(str(file), table("classification", TEXTS), task=TASKS["sst-2"])
-    assert found.metrics == {"accuracy": 0.5}
+    task_type, task = TASK_TYPES["classification"], TASKS["sst-2"]
+    examples = table("classification", TEXTS)
+    assert task_type.score_known(examples, said, task=task) == {"accuracy": 0.5}
+    check_ids(said, examples, where="said")
     for rows, expected in ((TEXTS[:1], "2 predictions for 1"), (TEXTS[::-1], "has the id '0'")):
         with pytest.raises(PredictionsError, match=expected):
-            score_file(str(file), table("classification", rows), task=TASKS["sst-2"])
-    unknown = [{**row, "label": None} for row in TEXTS]
-    assert not TASK_TYPES["classification"].is_answered(table("classification", unknown))
-    assert (
-        score_file(str(file), table("classification", unknown), task=TASKS["sst-2"]).metrics == {}
-    )
+            check_ids(said, table("classification", rows), where="said")
+    unknown = table("classification", [{**row, "label": None} for row in TEXTS])
+    assert not task_type.is_answered(unknown)
+    assert task_type.score_known(unknown, said, task=task) == {}
 
 
 @pytest.mark.parametrize(
