@@ -24,13 +24,12 @@ from model.pretraining.state import (
 )
 from model.training.artifact_files import CURVES_FOLDER
 from model.training.checkpoints import Checkpoints
-from model.training.curves import EvaluationRecord, StepRecord
 from model.training.distributed import ProcessGroup, init_distributed
 from model.training.health import PAGE
-from model.training.log import PretrainingLogger
+from model.training.log import EvaluationRecord, PretrainingLogger, StepRecord
 from model.training.loop import StepMetrics, Trainer, TrainingModule
 from model.training.stopping import StopRequest
-from model.training.throughput import Work, batch_flops
+from model.training.throughput import batch_flops
 from pipelines.seeds import key_for
 from schemas.errors import DivergenceError
 
@@ -107,7 +106,7 @@ class PretrainingModule(TrainingModule[StepBatch]):
 
     def batches(self) -> Generator[StepBatch]:
         state = self.setup.state
-        with closing(iter(self.setup.loader(state.loader))) as batches:
+        with closing(iter(self.setup.loader())) as batches:
             while not budget_reached(state, self.config.budget):
                 yield next(batches)
 
@@ -161,7 +160,6 @@ class PretrainingModule(TrainingModule[StepBatch]):
         state.done.steps += 1
         state.done.tokens += batch.tokens
         state.instances += batch.instances
-        state.loader = batch.state
 
     def on_step_end(self, batch: StepBatch, metrics: StepMetrics) -> str:
         state = self.setup.state
@@ -177,9 +175,7 @@ class PretrainingModule(TrainingModule[StepBatch]):
             pairs=self._pairs(batch),
         )
         *_, flops = metrics.sums
-        self.logger.on_step_end(
-            state.done, work=Work(batch.tokens, flops=flops), waited=metrics.waited
-        )
+        self.logger.on_step_end(state.done, tokens=batch.tokens, flops=flops, waited=metrics.waited)
         # Write the last line before the checkpoint of the last step, so that a run that resumes
         # from the checkpoint finds it.
         is_last = budget_reached(state, self.config.budget)

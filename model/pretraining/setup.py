@@ -10,7 +10,6 @@ from typing import Any
 from safetensors.torch import load as load_tensors
 
 from model.bert import BertForPretraining
-from model.data.batches import LoaderState
 from model.data.collator import MicroBatchCollator
 from model.data.dataset import InstanceDataset
 from model.data.loader import PretrainingDataLoader
@@ -19,11 +18,11 @@ from model.hf_weights import load_pretrained
 from model.optim import Optimizer, build_optimizer
 from model.pretraining.job import TrainingJob
 from model.pretraining.state import PhaseState
-from model.training.amounts import Amounts
 from model.training.artifact_files import OPTIMIZER_FILE, STATE_FILE
 from model.training.checkpoints import Checkpoints
 from model.training.distributed import ProcessGroup, choose_precision, device_name
 from model.training.loop import resume_from_checkpoint
+from model.training.progress import Amounts
 from pipelines.instances.masking import VocabularyIds, read_vocabulary_ids
 from pipelines.io.file_systems import file_system, read_file
 from pipelines.io.stage_inputs import InputFile, input_file
@@ -62,8 +61,8 @@ class PretrainingSetup:
             max_tokens=self.config.batch.per_device_max_tokens,
         )
 
-    def loader(self, state: LoaderState) -> PretrainingDataLoader:
-        """Return this process's batches from a state on."""
+    def loader(self) -> PretrainingDataLoader:
+        """Return this process's remaining batches."""
         config = self.config
         return PretrainingDataLoader(
             self.instances,
@@ -74,7 +73,7 @@ class PretrainingSetup:
             dynamic_masking=config.dynamic_masking if config.masking == "dynamic" else None,
             rank=self.group.rank,
             world_size=self.group.world_size,
-            state=state,
+            position=self.state.instances,
             pin_memory=self.group.device.type == "cuda",
         )
 

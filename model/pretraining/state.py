@@ -15,12 +15,11 @@ from typing import Any
 from torch import nn
 
 from model.bert import BertForPretraining
-from model.data.batches import LoaderState
 from model.hf_weights import save_model
 from model.pretraining.job import TrainingJob
-from model.training.amounts import Amounts, Unit, budget_unit
 from model.training.artifact_files import snapshot_folder
 from model.training.checkpoints import Checkpoints
+from model.training.progress import Amounts, Unit, budget_unit
 from schemas.errors import CheckpointError
 from schemas.model_configs import BudgetConfig
 
@@ -71,8 +70,7 @@ class PhaseState:
         done: Amount of training in this phase.
         earlier_phases: Amount in earlier phases, if the optimizer state is restored; the position
             in the learning rate schedule is the sum of both.
-        loader: State of the loader.
-        instances: Instances trained on in this phase.
+        instances: Instances trained on in this phase, the position of the loader.
         recent: Losses of the last steps, at most RECENT_STEPS.
         lowest_mean: Lowest mean of RECENT_STEPS losses so far.
         evaluation: Result of the last evaluation.
@@ -83,7 +81,6 @@ class PhaseState:
 
     done: Amounts = field(default_factory=Amounts)
     earlier_phases: Amounts = field(default_factory=Amounts)
-    loader: LoaderState = field(default_factory=LoaderState)
     instances: int = 0
     recent: list[float] = field(default_factory=list)
     lowest_mean: float | None = None
@@ -95,7 +92,7 @@ class PhaseState:
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values."""
-        return {**asdict(self), "loader": list(self.loader)}
+        return asdict(self)
 
     @classmethod
     def from_json(cls, data: dict[str, Any], *, where: str) -> PhaseState:
@@ -105,14 +102,12 @@ class PhaseState:
             CheckpointError: Another version wrote it.
         """
         try:
-            given = dict(data)
-            return cls(
-                done=Amounts(**given.pop("done")),
-                earlier_phases=Amounts(**given.pop("earlier_phases")),
-                loader=LoaderState(*given.pop("loader")),
-                interval=IntervalSums(**given.pop("interval")),
-                **given,
-            )
+            nested: dict[str, Any] = {
+                "done": Amounts(**data["done"]),
+                "earlier_phases": Amounts(**data["earlier_phases"]),
+                "interval": IntervalSums(**data["interval"]),
+            }
+            return cls(**{**data, **nested})
         except (TypeError, KeyError) as error:
             raise CheckpointError(
                 f"{where}: expected the training state of this version of bertloom, found another "

@@ -27,12 +27,12 @@ _PARTS = {"span": "question", "choice": "choice"}
 """Part that the examples of a task type need in addition to the text."""
 
 
-def splits_of(given: StageInput) -> tuple[str, ...]:
+def splits_of(examples: StageInput) -> tuple[str, ...]:
     """Return the splits of the examples, in the task's order."""
-    return tuple(given.statistics["splits"])
+    return tuple(examples.statistics["splits"])
 
 
-def read_examples(given: StageInput, split: str) -> pa.Table:
+def read_examples(examples: StageInput, split: str) -> pa.Table:
     """Return the examples of a split, in the order of its files, as the table of the task's type.
 
     Raises:
@@ -43,15 +43,15 @@ def read_examples(given: StageInput, split: str) -> pa.Table:
     from schemas.arrow import EXAMPLES
 
     path = f"{split}.arrow"
-    entry = next((entry for entry in given.files if entry.path == path), None)
+    entry = next((entry for entry in examples.files if entry.path == path), None)
     if entry is None:
         raise TaskDataError(
-            f"the examples of {given.statistics['task']} ({given.artifact_id}) have no split "
-            f"{split}: expected one of {', '.join(splits_of(given))}. Give files for it to "
+            f"the examples of {examples.statistics['task']} ({examples.artifact_id}) have no split "
+            f"{split}: expected one of {', '.join(splits_of(examples))}. Give files for it to "
             "build_examples, or choose another"
         )
     with open_shard(
-        InputFile.of(given, entry), expected=EXAMPLES[given.statistics["kind"]]
+        InputFile.of(examples, entry), expected=EXAMPLES[examples.statistics["kind"]]
     ) as reader:
         table: pa.Table = reader.read_all()
     return table

@@ -71,7 +71,7 @@ def find_files(config: ExamplesConfig, *, task: Task) -> dict[str, tuple[str, ..
         MissingInputError: A required split has no file.
     """
     list_files = cache(_list_files)  # each folder is listed once
-    found: dict[str, tuple[str, ...]] = {}
+    files_by_split: dict[str, tuple[str, ...]] = {}
     for split in task.splits:
         files: list[str] = []
         if split in config.data_files:
@@ -80,14 +80,14 @@ def find_files(config: ExamplesConfig, *, task: Task) -> dict[str, tuple[str, ..
             files = _match(config.data_dir, file_globs(task, split), list_files=list_files)
         if split == "dev" and config.dev_fraction:
             _check_no_dev(files)
-            files = [*found["train"]]
+            files = [*files_by_split["train"]]
         if files:
-            found[split] = tuple(files)
+            files_by_split[split] = tuple(files)
         elif split in ("train", "dev"):
             raise _missing(split, config, task=task)
-    if not found:
+    if not files_by_split:
         raise _missing(next(iter(task.splits)), config, task=task)
-    return found
+    return files_by_split
 
 
 def find_data_label(config: ExamplesConfig) -> str:
@@ -118,13 +118,15 @@ def _check_no_dev(files: Sequence[str]) -> None:
         )
 
 
-def raw_inputs_of(found: Mapping[str, Sequence[str]], *, task: Task) -> tuple[RawInput, ...]:
+def raw_inputs_of(
+    files_by_split: Mapping[str, Sequence[str]], *, task: Task
+) -> tuple[RawInput, ...]:
     """Return the files and their companion files, with digests.
 
     The cache key has the split of a file, its number in it, and its digest, but not its name.
     """
     inputs: list[RawInput] = []
-    for split, files in found.items():
+    for split, files in files_by_split.items():
         for number, uri in enumerate(files):
             inputs.append(_raw_input(uri, f"{split}/{base_name(uri)}", f"{split} {number}"))
             companions = task.layout.companions.get(base_name(uri), ())

@@ -87,15 +87,15 @@ def check_ids(predictions: Sequence[Mapping[str, Any]], examples: pa.Table, *, w
         PredictionsError: They differ; names the first difference.
     """
     expected = examples.column("id").to_pylist()
-    found = [str(item.get("id")) for item in predictions]
-    if found == expected:
+    ids = [str(item.get("id")) for item in predictions]
+    if ids == expected:
         return
-    pairs = zip(found, expected, strict=False)
+    pairs = zip(ids, expected, strict=False)
     first = next((number for number, (a, b) in enumerate(pairs) if a != b), None)
     if first is None:
-        differs = f"{len(found):,} predictions for {len(expected):,} examples"
+        differs = f"{len(ids):,} predictions for {len(expected):,} examples"
     else:
-        differs = f"prediction {first} has the id {found[first]!r}, its example {expected[first]!r}"
+        differs = f"prediction {first} has the id {ids[first]!r}, its example {expected[first]!r}"
     raise PredictionsError(
         f"{where}: {differs}: expected one prediction per example, in the same order. Score the "
         "examples that were predicted"

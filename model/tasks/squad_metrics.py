@@ -74,14 +74,14 @@ def gold_answers(examples: pa.Table, *, has_unanswerable: bool) -> list[Gold]:
     In 2.0, answers that are empty after normalization are ignored, and a question without answers
     has the answer "".
     """
-    found = []
+    golds = []
     rows = zip(examples["id"].to_pylist(), examples["answers"].to_pylist(), strict=True)
     for identity, answers in rows:
         right = tuple(answers)
         if has_unanswerable:
             right = tuple(text for text in answers if normalize_answer(text)) or ("",)
-        found.append(Gold(identity, right, bool(answers)))
-    return found
+        golds.append(Gold(identity, right, bool(answers)))
+    return golds
 
 
 def score_question(text: str, gold: Gold, *, has_unanswerable: bool) -> QuestionScore:
@@ -97,13 +97,13 @@ def score_question(text: str, gold: Gold, *, has_unanswerable: bool) -> Question
 
 
 def _f1(predicted: str, right: str, *, has_unanswerable: bool) -> float:
-    found, expected = predicted.split(), right.split()
-    if has_unanswerable and not (found and expected):
-        return float(found == expected)
-    common = sum((Counter(found) & Counter(expected)).values())
+    words, expected = predicted.split(), right.split()
+    if has_unanswerable and not (words and expected):
+        return float(words == expected)
+    common = sum((Counter(words) & Counter(expected)).values())
     if not common:
         return 0.0
-    precision, recall = common / len(found), common / len(expected)
+    precision, recall = common / len(words), common / len(expected)
     return 2 * precision * recall / (precision + recall)
 
 
@@ -163,9 +163,9 @@ def texts_by_id(predictions: Iterable[Mapping[str, object]]) -> dict[str, str]:
             )
         text = item.get("text", 0)
         if text is not None and not isinstance(text, str):
-            found = f"{text!r:.60}" if "text" in item else f"only {', '.join(sorted(item))}"
+            detail = f"{text!r:.60}" if "text" in item else f"only {', '.join(sorted(item))}"
             raise PredictionsError(
-                f"the prediction of question {identity}: expected its text, found {found}"
+                f"the prediction of question {identity}: expected its text, found {detail}"
             )
         texts[identity] = text
     return {identity: text for identity, text in texts.items() if text is not None}
@@ -180,8 +180,8 @@ def read_predictions(url: str) -> dict[str, str]:
     """
     content = read_json(url, error=PredictionsError)
     if not isinstance(content, dict):
-        found = type(content).__name__
-        raise PredictionsError(f"{url}: expected an object by question id, found a {found}")
+        detail = type(content).__name__
+        raise PredictionsError(f"{url}: expected an object by question id, found a {detail}")
     for identity, value in content.items():
         if not isinstance(value, str):
             raise PredictionsError(

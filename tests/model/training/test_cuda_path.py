@@ -20,7 +20,7 @@ from model.data import batches as data_batches
 from model.data import shards
 from model.finetuning import window_lstm
 from model.training.distributed import ProcessGroup
-from model.training.throughput import ThroughputMeter, Work
+from model.training.throughput import ThroughputMeter
 from pipelines.io.stage_inputs import InputFile
 from schemas.errors import ArtifactCorruptError, InstanceDataError
 
@@ -95,7 +95,7 @@ def test_logged_steps_need_no_collective(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(dist, "all_reduce", refuse)
     meter = ThroughputMeter(ProcessGroup(0, 2, torch.device("cpu")), peak=None)
-    meter.add(Work(300, flops=10), waited=0.5)
+    meter.add(300, flops=10, waited=0.5)
     assert meter.record(1, seconds=2.0)[2] == 150.0
 
 
