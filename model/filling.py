@@ -70,14 +70,11 @@ class MaskFiller:
         """
         check_layout(folder, needs_vocabulary=True)
         described = read_config(folder)
+        if described.is_decoder or described.bertloom:
+            raise _no_head(folder, "a left-to-right or a fine-tuned model")
         loaded = load_pretrained(folder, objective="mlm", seed=0)
-        has_head = not any(name.startswith("mlm_head.") for name in loaded.initialized)
-        if described.is_decoder or described.bertloom or not has_head:
-            raise CheckpointError(
-                f"{folder}: expected a pretrained model with masked LM head, got a left-to-right "
-                "or fine-tuned model, or an encoder alone. Use the pretrained model, or `bertloom "
-                "predict` with a fine-tuned one"
-            )
+        if any(name.startswith("mlm_head.") for name in loaded.initialized):
+            raise _no_head(folder, "an encoder alone")
         vocabulary = vocabulary_url(folder)
         vocab = read_vocab(vocabulary)
         if len(vocab) > loaded.model.vocab_size:
@@ -138,6 +135,13 @@ class MaskFiller:
             encoded = self.model.bert(tokens.to(device))
             masks = (row == mask_id).nonzero()[:, 0].to(device)
             return self.model.mlm_logits(encoded.sequence, masks).float().softmax(dim=-1).cpu()
+
+
+def _no_head(folder: str, model: str) -> CheckpointError:
+    return CheckpointError(
+        f"{folder}: expected a pretrained model with masked LM head, got {model}. Use the "
+        "pretrained model, or `bertloom predict` with a fine-tuned one"
+    )
 
 
 def _fill_in(text: str, tokens: Sequence[str]) -> str:

@@ -19,7 +19,8 @@ _OUTSIDE = r"\[([^\]]+)\]\((?:\.\./){%d}[^)]+\)"
 def on_files(files: Files, *, config: Any) -> Files:
     """Add README as the home page."""
     text = README.read_text(encoding="utf-8")
-    text = re.sub(r"\]\((?!https?:|docs/|#)", "](../", text).replace("](docs/", "](")
+    text = re.sub(r"\]\((?!https?:|docs/|#)", "](../", text)
+    text = text.replace("](docs/", "](").replace('src="docs/', 'src="')
     files.append(File.generated(config, "index.md", content=text))
     return files
 

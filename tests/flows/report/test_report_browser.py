@@ -91,7 +91,7 @@ def test_page_fits_the_window_is_legible_and_requests_nothing(
         """[...document.querySelectorAll('section:not(#summary) figure svg')]
            .map(e => Math.round(e.getBoundingClientRect().left))"""
     )
-    assert (len(lefts), len(set(lefts))) == (9, columns)  # lengths 4, curves 5
+    assert (len(lefts), len(set(lefts))) == (10, columns)  # lengths 4, curves 6
 
     [body] = page.evaluate(_BRIGHTNESS.replace("SELECTOR", "'body'"))
     assert body["ground"] < 0.05 if scheme == "dark" else body["ground"] > 0.85

@@ -70,19 +70,19 @@ def test_there_and_back_to_the_bit(name: str, tmp_path: Path) -> None:
     tuned = load_task_model(f"{write_files(files, tmp_path)}/")
     assert tuned.labels == labels
     assert about.items() <= tuned.about.items()
-    found = tuned.model
+    loaded = tuned.model
     for field in ("kind", "outputs", "config", "vocab_size", "is_causal"):
-        assert getattr(found, field) == getattr(model, field), field
-    assert (found.dropout if isinstance(found, TaskModel) else found.dropouts[0]).rate == 0.3
-    theirs = {name: (value, value.requires_grad) for name, value in found.named_parameters()}
+        assert getattr(loaded, field) == getattr(model, field), field
+    assert (loaded.dropout if isinstance(loaded, TaskModel) else loaded.dropouts[0]).rate == 0.3
+    theirs = {name: (value, value.requires_grad) for name, value in loaded.named_parameters()}
     for parameter, value in model.named_parameters():
         assert theirs[parameter][1] == value.requires_grad
         if value.requires_grad or not parameter.startswith("bert.pooler."):
             assert torch.equal(value, theirs[parameter][0]), parameter
-    again = save_task_model(found, labels=tuned.labels, about=tuned.about, pad_token_id=2)
+    again = save_task_model(loaded, labels=tuned.labels, about=tuned.about, pad_token_id=2)
     assert again == files
     batch = task_batch(model.kind)
-    assert torch.equal(found.eval()(batch).logits, model.eval()(batch).logits)
+    assert torch.equal(loaded.eval()(batch).logits, model.eval()(batch).logits)
 
 
 @pytest.mark.parametrize("name", ["features", "bilstm-pooled"])
@@ -118,7 +118,7 @@ def test_transformers_misses_nothing_and_expects_nothing_else(
 ) -> None:
     folder = written(random_task_model(kind, dropout=0.25), tmp_path, task="own")
     peer, info = peer_from(folder, kind, auto=auto)
-    assert {name: list(found) for name, found in info.items() if found} == {}
+    assert {name: list(loaded) for name, loaded in info.items() if loaded} == {}
     assert type(peer).__name__ == f"BertFor{PEERS[kind]}"
     assert peer.config.classifier_dropout == 0.25
     assert peer.config.bertloom == {"task": "own"}

@@ -213,7 +213,7 @@ def test_losses_equal_those_of_transformers(small_corpus: SmallCorpus, tmp_path:
     decayed, plain = ({"params": groups[key], "weight_decay": 0.01 * key} for key in (True, False))
     adamw = torch.optim.AdamW([decayed, plain], lr=1e-3, eps=1e-6)
     losses: list[tuple[float, float]] = []
-    with closing(iter(setup.loader(setup.state.loader))) as batches:
+    with closing(iter(setup.loader())) as batches:
         for batch in itertools.islice(batches, 30):
             (inputs,) = batch.micro_batches
             our_loss = setup.model(inputs, batch.predictions, batch.pairs).loss
