@@ -8,7 +8,10 @@ from schemas.execution_configs import ExecutionConfig
 
 
 class LocalRunner(Runner):
-    """This machine: in this process with one worker, in worker processes with more."""
+    """This machine: in this process with one worker, in worker processes with more.
+
+    With one worker, jobs run without Beam (`pipelines.shard_job.items`).
+    """
 
     name = "local"
     is_local = True

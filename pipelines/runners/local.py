@@ -1,4 +1,4 @@
-"""Worker processes of the local runner.
+"""Worker processes of the local runner, if it has several workers.
 
 Beam's in-process runner executes the graph of a job; its `DoFn`s hand work items to a pool of
 processes. A pool starts on first use, serves one job at a time, and is reused by the next job.
