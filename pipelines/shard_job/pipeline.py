@@ -16,7 +16,7 @@ import apache_beam as beam
 from apache_beam.metrics.metric import Metrics
 from pydantic import TypeAdapter
 
-from pipelines.progress import ItemProgress, current_recorder, item_scope
+from pipelines.progress import ItemProgress, current_record_item, item_scope
 from pipelines.runners.code import CodeVersionCheck
 from pipelines.runners.local import map_items
 from pipelines.shard_job.job_files import RESULTS_PER_FILE, JobFiles
@@ -74,12 +74,11 @@ class _ProcessItems(beam.DoFn):
             self._blobs.close()
 
     def process(self, element: str) -> Iterator[Any]:
-        recorder = current_recorder()
+        record_item = current_record_item()
         for result in map_items(self._processor, self._parse(element), workers=self._workers):
             rows = sum(entry.rows or 0 for entry in result.files)
-            if recorder is not None:
-                size_bytes = sum(entry.size_bytes for entry in result.files)
-                recorder.record(result.index, ItemProgress(1.0, rows, size_bytes))
+            if record_item is not None:
+                record_item(result.index, ItemProgress(1.0, rows))
             self._count({**result.counters, "rows": rows})
             blobs = result.blobs if self._blobs is None else self._blobs.write(result.blobs)
             for blob in blobs:
