@@ -1,8 +1,9 @@
 # run: the embedded sample, from raw dump to a table of results, offline.   test: the tests.
 # slow: those that take minutes.   check: ruff and mypy.   bench: the benchmarks.
 # pythons: the same bytes on each supported Python.   docs: the site of docs/, into build/site.
-# docs-outputs: what the tutorial's commands print, into its pages; on an idle machine.
+# docs-outputs: what the commands of the pages print, and the pictures, into docs; on an idle machine.
 # engines: the same bytes on a real Flink and a real Spark.   failures: both, and stores, harmed.
+# wheel: the package, into dist.
 # gpu-kit: what a GPU machine without network needs, into build/gpu-kit.
 # setup: what a run needs.   setup-dev: the rest of the lock.   lock: make requirements.lock anew.
 
@@ -23,7 +24,7 @@ SIZE := $(if $(filter cuda,$(TORCH)),3.0,0.4)
 READY := $(VENV)/.ready-$(TORCH)
 READY_DEV := $(VENV)/.ready-dev-$(TORCH)
 
-.PHONY: run test slow pythons engines setup-engines failures check bench docs docs-outputs gpu-kit setup setup-dev lock clean
+.PHONY: run test slow pythons engines setup-engines failures check bench docs docs-outputs wheel gpu-kit setup setup-dev lock clean
 
 setup: $(READY)
 setup-dev: $(READY_DEV)
@@ -91,7 +92,7 @@ run: setup
 	$(BIN)/bertloom sample runs/sample
 	$(BIN)/bertloom run sample --store runs/store --engine prefect
 
-# A process a core; the tests of a module stay together, as they share what is slow to make.
+# Three processes on two cores; the tests of a module stay together, as they share what is slow to make.
 test: setup-dev
 	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -m "not slow and not engines and not failures"
 
@@ -99,9 +100,8 @@ test: setup-dev
 # for those of all tests.
 files_with = $(shell grep -rl --include='test_*.py' 'mark\.$(1)\b' tests | sort)
 
-# The longest file comes first, so that no process ends late.
 slow: setup-dev
-	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -m "slow and not engines and not failures" tests/project/test_tutorial.py $(call files_with,slow)
+	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -m "slow and not engines and not failures" $(call files_with,slow)
 
 # Engines have an environment of their own, as theirs are other versions of what we use. They need
 # Java 17 (openjdk-17-jre-headless) and Beam's job servers ($BERTLOOM_JOB_SERVERS); one process, as
@@ -141,16 +141,22 @@ check: setup-dev
 bench: setup-dev
 	$(BIN)/python -m benchmarks
 
-# docs/reference.md from the schemas, docs/api.md from docstrings, then the pages as a site: a dead link or anchor is an error.
+# The generated pages, then all pages as a site: a dead link or anchor is an error.
 docs: setup-dev
 	$(BIN)/python docs/site/reference.py
 	$(BIN)/python docs/site/api.py
+	$(BIN)/python docs/site/commands.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	@echo "build/site/index.html; with search: python -m http.server --directory build/site"
 
-# One run of the tutorial: five minutes on two idle cores.
+# One run of the commands of all pages: six minutes on two idle cores.
 docs-outputs: setup-dev
-	PYTHONPATH=tests $(BIN)/python -m support.tutorial
+	PYTHONPATH=tests $(BIN)/python -m support.doc_outputs
+
+# setuptools would add what an earlier build left in build/lib.
+wheel: setup-dev
+	rm -rf build/lib build/bdist.*
+	$(PIP) wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 
 # Wheels and the data of a small training; BERTLOOM_DATA names the raw data. See docs/how-to/gpu.md.
 gpu-kit: setup
@@ -173,4 +179,4 @@ lock:
 	rm -rf $(VENV).lock
 
 clean:
-	rm -rf $(VENV) $(VENV).* runs build *.egg-info
+	rm -rf $(VENV) $(VENV).* runs build dist *.egg-info

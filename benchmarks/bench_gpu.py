@@ -66,7 +66,7 @@ from benchmarks.bench_pretraining import (
     precision,
 )
 from model.bert import BertForPretraining
-from model.data.batches import LoaderState, PretrainingBatch, StepBatch
+from model.data.batches import PretrainingBatch, StepBatch
 from model.optim import build_optimizer
 from model.pretraining.module import PretrainingModule
 from model.training.checkpoints import Checkpoints
@@ -284,7 +284,7 @@ class CaseTraining(PretrainingModule):
         tokens = int(batch.tokens.lengths.sum())
         if device.type == "cuda":
             batch = batch.pin_memory()  # as the loader does
-        self.batch = StepBatch((batch,), predictions, pairs, pairs, tokens, LoaderState())
+        self.batch = StepBatch((batch,), predictions, pairs, pairs, tokens)
         self._done = 0
 
     @property

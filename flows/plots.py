@@ -135,30 +135,17 @@ class Chart:
     def dots(self, points: Iterable[Point], color: str, *, radius: float = 3.0) -> None:
         """Draw a dot at each point."""
         for x, y in points:
-            place = f'cx="{self._px(x):.1f}" cy="{self._py(y):.1f}"'
-            self._add(color, f'<circle {place} r="{radius:g}" class="outlined"/>')
-
-    def triangle(self, point: Point, color: str) -> None:
-        """Draw a triangle at a point."""
-        x, y = self._px(point[0]), self._py(point[1])
-        corners = f"{x:.1f},{y - 3.5:.1f} {x + 3.5:.1f},{y + 3:.1f} {x - 3.5:.1f},{y + 3:.1f}"
-        self._add(color, f'<polygon points="{corners}" class="outlined"/>')
-
-    def diamond(self, point: Point, *, is_filled: bool = False) -> None:
-        """Draw a diamond at a point."""
-        x, y = self._px(point[0]), self._py(point[1])
-        corners = f"{x:.1f},{y - 4:.1f} {x + 4:.1f},{y:.1f} {x:.1f},{y + 4:.1f} {x - 4:.1f},{y:.1f}"
-        fill = "" if is_filled else ' style="fill: var(--surface)"'
-        self._add("ink", f'<polygon points="{corners}"{fill}/>')
+            center = f'cx="{self._px(x):.1f}" cy="{self._py(y):.1f}"'
+            self._add(color, f'<circle {center} r="{radius:g}" class="outlined"/>')
 
     def segment(
         self, start: Point, end: Point, color: str, *, width: float = 1.4, is_dashed: bool = False
     ) -> None:
         """Draw a straight line between two points."""
         (x1, y1), (x2, y2) = ((self._px(x), self._py(y)) for x, y in (start, end))
-        place = f'x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"'
+        ends = f'x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"'
         dashes = f" {_DASHES}" if is_dashed else ""
-        self._add(color, f'<line {place} stroke-width="{width:g}"{dashes}/>')
+        self._add(color, f'<line {ends} stroke-width="{width:g}"{dashes}/>')
 
     def vertical(self, x: float, color: str) -> None:
         """Draw a dashed line over the whole height."""
@@ -194,8 +181,8 @@ class Chart:
 
     def _text(self, x: float, y: float, text: str, *, anchor: str = "start") -> None:
         if text:
-            place = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"'
-            self._marks.append(f"<text {place}>{escape(escape_control_characters(text))}</text>")
+            position = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"'
+            self._marks.append(f"<text {position}>{escape(escape_control_characters(text))}</text>")
 
     def _add(self, color: str, element: str) -> None:
         self._marks.append(f'<g class="{color}">{element}</g>')

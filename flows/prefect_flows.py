@@ -27,7 +27,7 @@ from prefect.tasks import MaterializingTask, Task
 from flows.bert import recipe_steps
 from flows.lineage.openlineage import send_aborts
 from flows.prefect_artifacts import ArtifactListener
-from flows.preparation import clean_up_killed_runs, prepare_run
+from flows.preparation import mark_killed_runs, prepare_run
 from flows.recipes.loader import load_recipe, recipe_from
 from flows.run.executor import Submit, run_steps
 from flows.run.graph import Step
@@ -181,7 +181,7 @@ def bert_flow(
     try:
         loaded = _load(recipe, overrides, store)
         artifacts = find_store(loaded.store)
-        _report_crashed(clean_up_killed_runs(loaded, store=artifacts))
+        _report_crashed(mark_killed_runs(loaded, store=artifacts))
         run = prepare_run(
             loaded,
             recipe_steps(loaded, part=part, until=until),

@@ -9,7 +9,7 @@ from typing import ParamSpec, TypeVar
 import tenacity
 
 from flows.lineage.openlineage import openlineage_listeners, send_aborts
-from flows.report.listener import ReportListener, write_run_report
+from flows.report.listener import ReportListener
 from flows.run.events import Listener, watchers
 from flows.run.graph import StepGraph
 from flows.run.machines import Coordinator, MachineOptions, check_port, check_store
@@ -19,7 +19,7 @@ from flows.run.run import RETRY_DELAYS, Run, get_store
 from flows.run.run_recorder import RunRecorder
 from flows.run.step_execution import is_transient
 from flows.store.artifacts import ArtifactStore
-from flows.store.runs import RunRecord, mark_crashed_runs, read_run, runs_without_report
+from flows.store.runs import RunRecord, mark_crashed_runs, read_run
 from flows.trackers import TrackerListener
 from schemas.recipe import Recipe
 
@@ -104,21 +104,15 @@ def _log_retry(state: tenacity.RetryCallState) -> None:
     _LOGGER.warning("planning: %s; next try in %.0f s", error, state.upcoming_sleep)
 
 
-def clean_up_killed_runs(recipe: Recipe, *, store: ArtifactStore | None) -> list[RunRecord]:
-    """Mark the runs of killed processes as crashed.
+def mark_killed_runs(recipe: Recipe, *, store: ArtifactStore | None) -> list[RunRecord]:
+    """Mark the runs of killed processes as crashed, and return their records.
 
     Args:
         recipe: Recipe of the runs.
         store: Its store; None if it does not exist yet.
-
-    Returns:
-        The records of these runs; their reports are written.
     """
     if store is None:
         return []
     run_ids = mark_crashed_runs(store, recipe=recipe.name)
     send_aborts(store, run_ids)
-    records = [read_run(store, run_id) for run_id in run_ids]
-    for record in [*records, *runs_without_report(store, recipe=recipe.name)]:
-        write_run_report(store, record, is_newest=False)
-    return records
+    return [read_run(store, run_id) for run_id in run_ids]

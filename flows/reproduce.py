@@ -11,7 +11,7 @@ from flows.bert import recipe_steps
 from flows.formatting import align_columns
 from flows.lineage.queries import resolve_name
 from flows.nested_values import numeric_leaves
-from flows.preparation import clean_up_killed_runs, prepare_run
+from flows.preparation import mark_killed_runs, prepare_run
 from flows.recipes.loader import recipe_from
 from flows.run.cache_keys import describe_changes
 from flows.run.events import Listener
@@ -117,7 +117,7 @@ def reproduce(
         raise ConfigError(f"--into: {into} has the original artifacts. Name another store")
     raise_all(error for step in graph for error in _raw_file_errors(step, originals[step.label]))
     copy = find_store(recipe.store)
-    clean_up_killed_runs(recipe, store=copy)
+    mark_killed_runs(recipe, store=copy)
     run = prepare_run(recipe, graph, store=copy, listeners=listeners)
     with run, local_executor(run) as submit:
         run_steps(run, submit)

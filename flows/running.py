@@ -8,7 +8,7 @@ from typing import Any
 
 from flows.bert import recipe_steps
 from flows.prefect_settings import is_api_configured, prefect_api
-from flows.preparation import clean_up_killed_runs, prepare_run
+from flows.preparation import mark_killed_runs, prepare_run
 from flows.run.events import Event, Listener, RunFinished, watch_runs
 from flows.run.executor import local_executor, run_steps
 from flows.run.log_lines import LogLines
@@ -69,7 +69,7 @@ def run_recipe(
             bert_flow(**parameters, **selection, machines=machines)
         return collector.results
     store = find_store(recipe.store)
-    clean_up_killed_runs(recipe, store=store)
+    mark_killed_runs(recipe, store=store)
     run = prepare_run(
         recipe,
         recipe_steps(recipe, part=part, until=until),

@@ -77,12 +77,12 @@ def build_examples(
     inputs_of_label = data_label_inputs(config)
     config = config.model_copy(update={"data_label": find_data_label(config)})
     task = task_of(config)
-    found = find_files(config, task=task)
+    files_by_split = find_files(config, task=task)
     answers = LabelSet(task)
     counters = Counters()
     notes, files, rows = list[str](), list[FileEntry](), dict[str, int]()
     cuts = dict[str, Any]()
-    for split, split_files in found.items():
+    for split, split_files in files_by_split.items():
         build = SplitBuild(split, config=config, task=task, answers=answers)
         files.append(build.write(split_files, output=output))
         rows[split] = build.counters["rows-kept"]
@@ -92,7 +92,7 @@ def build_examples(
             counters.count(name, count)
             counters.count(f"{name}@{split}", count)
         notes += build.notes
-    _check_labels(answers.labels(), task=task, files=found)
+    _check_labels(answers.labels(), task=task, files=files_by_split)
     return StageOutput(
         files=tuple(files),
         counters=dict(sorted(counters.items())),
@@ -106,7 +106,7 @@ def build_examples(
         },
         table_name=EXAMPLES[task.type].metadata[b"bertloom.table"].decode(),
         notes=tuple(notes),
-        raw_inputs=(*raw_inputs_of(found, task=task), *inputs_of_label),
+        raw_inputs=(*raw_inputs_of(files_by_split, task=task), *inputs_of_label),
     )
 
 

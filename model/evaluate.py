@@ -29,7 +29,7 @@ from model.task_results import (
 )
 from model.tasks import Task, find_task
 from model.tasks.examples import read_examples, splits_of
-from model.tasks.prediction_files import check_ids, predictions_file
+from model.tasks.prediction_files import predictions_file, read_lines
 from model.tasks.reduced_data import examples_cut
 from model.training.artifact_files import to_json, write_folder
 from model.training.health import read_warnings, summarize_restarts, warnings_json
@@ -46,7 +46,7 @@ from schemas.trial_names import AXES, grid_point, trial_entry
 if TYPE_CHECKING:
     from model.finetuning import prediction as prediction  # runs elsewhere: part of the key
     from model.tasks.row_terms import RowTerms
-    from model.tasks.task_types import Scored, TaskType
+    from model.tasks.task_types import TaskType
 
 
 _EXAMPLES = "examples"
@@ -169,13 +169,13 @@ def evaluate(
         chosen = list(distinct.values())[: config.ensemble_size]
         splits = tuple(split for split in splits_of(examples) if split not in _TRAINED_ON)
         threshold = work.predict(chosen, splits)
-        scored = {split: work.score(split) for split in splits}
-        known = {split: item.metrics for split, item in scored.items() if item.metrics}
+        scores = {split: work.score(split) for split in splits}
+        known = {split: metrics for split, metrics in scores.items() if metrics}
         restarts = work.score_restarts(compared, chosen, known=known)
-        for split, item in scored.items():
+        for split in splits:
             official = work.task_type.official_files(
                 read_examples(examples, split),
-                item.predictions,
+                work.read(split),
                 task=task,
                 split=split,
                 threshold=threshold,
@@ -271,11 +271,14 @@ class _Work:
         )
         return float(call_in_worker("model.finetuning.prediction:run_evaluation", job)["threshold"])
 
-    def score(self, split: str) -> Scored:
-        """Return the scores of the predictions on a split."""
-        table = read_examples(self.examples, split)
-        file = f"{self.folder}/{predictions_file(split)}"
-        return self.task_type.score_file(file, table, task=self.task)
+    def read(self, split: str) -> list[dict[str, Any]]:
+        """Return the predictions on a split."""
+        return read_lines(f"{self.folder}/{predictions_file(split)}")
+
+    def score(self, split: str) -> dict[str, float]:
+        """Return the scores of the predictions on a split; {} if its answers are not known."""
+        examples = read_examples(self.examples, split)
+        return self.task_type.score_known(examples, self.read(split), task=self.task)
 
     def score_restarts(
         self, compared: Comparison, chosen: list[Trial], *, known: dict[str, dict[str, float]]
@@ -302,7 +305,7 @@ class _Work:
             with TemporaryDirectory(prefix="bertloom-restart-") as own:
                 work = replace(self, folder=own)
                 work.predict([trial], splits)
-                scores[trial.name] = {split: work.score(split).metrics for split in splits}
+                scores[trial.name] = {split: work.score(split) for split in splits}
                 for split in splits:
                     path = Path(self.folder, predictions_file(f"{split}-{trial.name}"))
                     path.write_bytes(Path(own, predictions_file(split)).read_bytes())
@@ -320,7 +323,6 @@ class _Work:
         for trial in restarts:
             file = input_file(trial.artifact, predictions_file("dev"))
             predictions = [json.loads(line) for line in file.read().splitlines()]
-            check_ids(predictions, dev, where=file.url)
             yield trial.name, self.task_type.row_terms(dev, predictions, task=self.task)
         predictions = self.task_type.repeat_answer(dev, self.majority_answer)
         yield "", self.task_type.row_terms(dev, predictions, task=self.task)

@@ -27,7 +27,6 @@ from model.training.workers import call_in_worker
 from pipelines.io.stage_inputs import check_files
 from pipelines.progress import current_step_name
 from pipelines.wordpiece.vocab_files import TOKENIZER_CONFIG_FILE, TOKENIZER_FILE
-from schemas.errors import ConfigError
 from schemas.execution_configs import ExecutionConfig
 from schemas.finetune_configs import TrialConfig
 from schemas.manifest import RawInput, StageInput, StageOutput
@@ -93,21 +92,19 @@ def finetune(
         work=work,
         result_folder=f"result-{uuid.uuid4().hex}",
     )
-    if config.init_from_phase is not None and job.checkpoint is None:
-        raise ConfigError(f"{job.name}: init_from_phase names a phase whose artifact was not given")
     if job.checkpoint is not None:
         # Read by the folder's URL, like a checkpoint outside the store.
         check_files(job.checkpoint, without=(OPTIMIZER_FILE, STATE_FILE))
     try:
         with forward_progress(job.folder()):
-            found = call_in_worker("model.finetuning.loop:train_trial", job)
+            result = call_in_worker("model.finetuning.loop:train_trial", job)
         files = write_folder(job.results(), output=output, records=RECORDS)
     finally:
         shutil.rmtree(job.results(), ignore_errors=True)
     return StageOutput(
         files=files,
-        counters=found["counters"],
-        statistics=found["statistics"],
-        notes=tuple(found["notes"]),
+        counters=result["counters"],
+        statistics=result["statistics"],
+        notes=tuple(result["notes"]),
         raw_inputs=raw_inputs(config),
     )

@@ -5,9 +5,10 @@ A new optimizer is a `torch.optim.Optimizer` and an entry in `OPTIMIZERS`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import inspect
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +25,25 @@ STACKED_MATRICES = {"attention.qkv.weight": 3}
 """Number of matrices stacked along dimension 0, by suffix of the parameter's name."""
 
 
-class BertAdam(torch.optim.AdamW):
+class _Eager(torch.optim.Optimizer):
+    """Optimizer whose methods do not load torch's compiler.
+
+    torch's decorators, which exclude these methods from compilation, import it at the first call.
+    That takes as long as importing torch. Only blocks of the model are ever compiled.
+    """
+
+    add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)
+    load_state_dict = inspect.unwrap(torch.optim.Optimizer.load_state_dict)
+    zero_grad = inspect.unwrap(torch.optim.Optimizer.zero_grad)
+
+
+class AdamW(_Eager, torch.optim.AdamW):
+    """AdamW of torch."""
+
+    step = torch.no_grad()(inspect.unwrap(torch.optim.AdamW.step))
+
+
+class BertAdam(AdamW):
     """AdamW without bias correction (google-research/bert optimization.py, lines 137, 146-151)."""
 
     def __init__(self, params: Iterable[dict[str, Any]], **options: Any) -> None:
@@ -37,7 +56,7 @@ class BertAdam(torch.optim.AdamW):
             }
 
 
-class Lamb(torch.optim.Optimizer):
+class Lamb(_Eager):
     """LAMB, for very large batches (You et al. 2020, algorithm 2).
 
     Adam's update with bias correction plus decay, scaled for each matrix by its trust ratio: the
@@ -102,20 +121,9 @@ def _trust_ratio(weight: Tensor, update: Tensor) -> Tensor:
     return torch.where((length > 0) & (update_length > 0), length / update_length, 1.0)
 
 
-class _Builds(Protocol):
-    def __call__(
-        self,
-        params: Iterable[dict[str, Any]],
-        *,
-        lr: float,
-        betas: tuple[float, float],
-        eps: float,
-    ) -> torch.optim.Optimizer: ...
-
-
-OPTIMIZERS: dict[str, _Builds] = {
+OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "bert-adam": partial(BertAdam, fused=True),
-    "adamw": partial(torch.optim.AdamW, fused=True),
+    "adamw": partial(AdamW, fused=True),
     "lamb": Lamb,
 }
 """Optimizer classes by `OptimizerConfig.name`."""
@@ -222,9 +230,16 @@ class Optimizer:
         states: dict[str, dict[str, Tensor]] = {}
         for full_name, tensor in tensors.items():
             key, _, name = full_name.partition(".")
-            self._check_tensor(tensor, name, full_name=full_name, where=where)
+            shape = self._parameters[name].shape if name in self._parameters else None
+            if shape is None or tensor.shape not in (shape, torch.Size()):
+                raise _mismatch(where, full_name, expected=shape, actual=tensor.shape)
             states.setdefault(name, {})[key] = tensor.clone()
-        _check_keys(states, where=where)
+        keys = {key for state in states.values() for key in state}
+        for name, state in states.items():
+            for key in keys - state.keys():
+                raise _mismatch(
+                    where, f"{key}.{name}", expected=self._parameters[name].shape, actual=None
+                )
         whole = self._optimizer.state_dict()
         # A step on the CPU stays there; torch moves the other tensors.
         numbers = {
@@ -235,30 +250,18 @@ class Optimizer:
         whole["state"] = {numbers[name]: state for name, state in states.items()}
         self._optimizer.load_state_dict(whole)
 
-    def _check_tensor(self, tensor: Tensor, name: str, *, full_name: str, where: str) -> None:
-        parameter = self._parameters.get(name)
-        if parameter is None:
-            raise CheckpointError(
-                f"{where}: {full_name}: expected the state of one of {len(self._parameters)} "
-                "trained parameters, got another. Resume with the model that wrote it, or start "
-                "with optimizer_state: reset"
-            )
-        if tensor.shape not in (parameter.shape, torch.Size()):
-            raise CheckpointError(
-                f"{where}: {full_name}: expected shape {tuple(parameter.shape)}, got "
-                f"{tuple(tensor.shape)}. Resume with the model that wrote it"
-            )
 
-
-def _check_keys(states: Mapping[str, Mapping[str, Tensor]], *, where: str) -> None:
-    """Raise CheckpointError unless all parameters have the same keys of state."""
-    keys = {key for state in states.values() for key in state}
-    for name, state in states.items():
-        if missing := sorted(keys - state.keys()):
-            raise CheckpointError(
-                f"{where}: {missing[0]}.{name}: expected a tensor, got none. Resume from another "
-                "checkpoint, or start with optimizer_state: reset"
-            )
+def _mismatch(
+    where: str, name: str, *, expected: torch.Size | None, actual: torch.Size | None
+) -> CheckpointError:
+    """Return the error for a tensor; None stands for no such tensor."""
+    shapes = [
+        "no tensor" if shape is None else f"shape {tuple(shape)}" for shape in (expected, actual)
+    ]
+    return CheckpointError(
+        f"{where}: optimizer state {name}: expected {shapes[0]}, got {shapes[1]}. Resume with the "
+        "model that wrote it, or start with optimizer_state: reset."
+    )
 
 
 def learning_rate(

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -46,11 +47,18 @@ settings.register_profile(
 settings.load_profile("any-machine")
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """Run three processes on two cores: tests wait a third of their time for other processes."""
+    cores = psutil.cpu_count(logical=False) or 1
+    return cores + cores // 2
+
+
 # The longest modules come first: started last, one would run while the other process has no work.
 _LONGEST = (
-    "test_sample",
+    "test_doc_outputs",
     "test_real_corpus",
     "test_prefect_deployments",
+    "test_sample",
     "test_training",
     "test_whole_flow",
     "test_complexity",

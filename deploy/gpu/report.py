@@ -18,7 +18,6 @@ from typing import Any
 from deploy.gpu.train import RESULTS_FILE
 from flows.formatting import format_bytes, format_duration, format_metric
 from model.training.artifact_files import CURVES_FILE, TIMINGS_FILE
-from model.training.curves import read_curves
 from schemas.errors import UsageError
 
 BEGIN = "<!-- written by python -m deploy.gpu.report -->"
@@ -146,11 +145,11 @@ def _pretraining_lines(results: Results) -> Iterator[str]:
         yield from [*_table(titles, rows), ""]
     if (folder := results.curves()) is None:
         return
-    curves = read_curves(folder)
-    if curves.throughput:
-        speeds = sorted(record.tokens_per_second for record in curves.throughput)
-        used = [record.model_flops_utilization for record in curves.throughput]
-        utilization = max((value for value in used if value is not None), default=None)
+    whole, _, _ = (folder / TIMINGS_FILE).read_text(encoding="utf-8").rpartition("\n")
+    if records := [json.loads(line) for line in whole.splitlines()]:
+        speeds = sorted(record["tokens_per_second"] for record in records)
+        name = "model_flops_utilization"
+        utilization = max((record[name] for record in records if name in record), default=None)
         share = "" if utilization is None else f", model-FLOP utilization up to {utilization:.1%}"
         yield from [f"Median throughput: {speeds[len(speeds) // 2]:,.0f} tokens/s{share}.", ""]
 

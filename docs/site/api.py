@@ -1,4 +1,4 @@
-"""Writes docs/api.md: the Python API and the Beam transforms, from their docstrings.
+"""Writes docs/api.md: the Python API and the Beam transforms, from docstrings and `examples/`.
 
 python docs/site/api.py        # also `make docs`; a test checks that the page is current
 """
@@ -14,11 +14,36 @@ from griffe import DocstringSectionKind as Kind
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "api.md"
-HEAD = """\
-# Python and Beam API
 
-Made from docstrings by `docs/site/api.py`: edit those. [Python, Beam, and files](python.md) has
-examples.
+
+def _example(name: str) -> str:
+    code = (ROOT / "examples" / f"{name}.py").read_text(encoding="utf-8")
+    return f"```python\n{code}```"
+
+
+HEAD = f"""\
+# Python and Beam
+
+Made from docstrings and `examples/` by `docs/site/api.py`: edit those.
+
+## In a notebook or another flow
+
+The functions do what the commands do. They print nothing, start no event loop and need no server.
+Install `bertloom[flows]`, for training also `model`. `examples/notebook.py`; its recipe,
+`examples/wikibooks.yaml`, reads a dump in `$BERTLOOM_DATA`:
+
+{_example("notebook")}
+
+An invalid recipe raises a `RecipeError` whose `problems` have file, line, field, expected and
+actual value. Prefect flows: see [a monthly corpus](how-to/prefect.md#see-a-run-in-prefect).
+
+## In a Beam pipeline
+
+The transforms need only bertloom's core, without torch and Prefect. Their output equals that of the
+stages, before duplicates are dropped. For your own texts, pass pairs of an id and a `RawText`.
+`examples/beam_pipeline.py DUMP VOCAB OUTPUT`:
+
+{_example("beam_pipeline")}
 """
 API = {
     "bertloom": "load_recipe plan run open_store lineage trace fill Artifact Store",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from flows.run.artifact_inputs import REUSED_VOCABULARY
+from flows.store.artifact import upstream_artifacts
 from flows.store.artifacts import ArtifactStore
-from schemas.errors import ArtifactNotFoundError
 from schemas.manifest import InputRef, Manifest
 
 
@@ -14,11 +14,18 @@ from schemas.manifest import InputRef, Manifest
 class Ancestors:
     """An artifact and everything that it was made from."""
 
-    manifests: dict[str, Manifest] = field(default_factory=dict)
-    """Manifests by path, each after its inputs; the artifact's own is the last."""
+    manifests: dict[str, Manifest]
+    """Manifests by artifact id, each after its inputs; the artifact's own is the last."""
 
-    missing: dict[str, InputRef] = field(default_factory=dict)
-    """Inputs that are no longer in the store, by the path of their manifest."""
+    @property
+    def missing(self) -> dict[str, InputRef]:
+        """Inputs that are no longer in the store, by artifact id."""
+        refs = (ref for manifest in self.manifests.values() for ref in manifest.inputs)
+        return {
+            ref.artifact_id: ref
+            for ref in refs
+            if ref.artifact_id not in self.manifests and ref.name != REUSED_VOCABULARY
+        }
 
     def of_stage(self, stage: str) -> list[Manifest]:
         """Return the manifests of a stage."""
@@ -27,7 +34,7 @@ class Ancestors:
     def input(self, manifest: Manifest, name: str) -> Manifest | None:
         """Return an input of a manifest; None if it has no such input or the input is missing."""
         ref = manifest.input(name)
-        return self.manifests.get(ref.manifest) if ref else None
+        return self.manifests.get(ref.artifact_id) if ref else None
 
 
 def find_ancestors(store: ArtifactStore, manifest: Manifest) -> Ancestors:
@@ -35,17 +42,5 @@ def find_ancestors(store: ArtifactStore, manifest: Manifest) -> Ancestors:
 
     A reused vocabulary ends the walk: no row and no weight comes from its earlier corpus.
     """
-    ancestors = Ancestors()
-    _add(manifest, ancestors, store)
-    return ancestors
-
-
-def _add(manifest: Manifest, ancestors: Ancestors, store: ArtifactStore) -> None:
-    for ref in manifest.inputs:
-        if ref.name != REUSED_VOCABULARY and ref.manifest not in ancestors.manifests:
-            try:
-                artifact = store.input(ref)
-                _add(artifact.manifest, ancestors, artifact.store)
-            except ArtifactNotFoundError:
-                ancestors.missing[ref.manifest] = ref
-    ancestors.manifests[manifest.manifest_path] = manifest
+    artifacts = upstream_artifacts([store.artifact(manifest)], excluded_input=REUSED_VOCABULARY)
+    return Ancestors({key: artifact.manifest for key, artifact in artifacts.items()})

@@ -169,7 +169,7 @@ def _lineage_rows(manifest: Manifest, *, store: ArtifactStore) -> list[tuple[str
         if matches:
             more = f", and {len(matches) - 1:,} more" if len(matches) > 1 else ""
             rows.append((f"  {stage}", matches[0].id, f"{matches[0].detail}{more}"))
-    files = [node for node in nodes if node.kind == "file"]
+    files = [node for node in nodes if node.kind == "file" or node.members == "files"]
     names = ", ".join(f"{node.title} ({node.detail})" for node in files)
     rows.append(("  raw files", format_bytes(sum(node.size for node in files)), names))
     return rows

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from flows.cli import options
-from flows.cli.console import echo, print_json, write_file
+from flows.cli.console import echo, print_json
 from flows.cli.tables import print_parts, print_result
 from flows.lineage.diff import difference
 from flows.lineage.document_diff import document_changes
@@ -18,7 +17,6 @@ from flows.lineage.queries import lineage as find_lineage
 from flows.lineage.resolve import open_artifact, open_store
 from flows.lineage.row_trace import trace_row
 from flows.lineage.shards import find_shard
-from flows.lineage.svg import graph_svg
 from flows.lineage.text_formats import graph_json, mermaid_text, tree_lines
 from flows.store.artifact_paths import artifact_of_path
 from model.summaries import score_cut
@@ -44,13 +42,12 @@ def lineage(
     both: Annotated[bool, typer.Option("--both", help="Show both directions.")] = False,
     as_json: options.Json = False,
     as_mermaid: Annotated[bool, typer.Option("--mermaid", help="Print Mermaid text.")] = False,
-    svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a picture (SVG).")] = None,
     show_all: options.All = False,
     store: options.Store = None,
 ) -> None:
     """Show upstream or downstream lineage."""
     _check_exclusive("--upstream, --downstream and --both", upstream, downstream, both)
-    _check_exclusive("--json, --mermaid and --svg", as_json, as_mermaid, svg is not None)
+    _check_exclusive("--json and --mermaid", as_json, as_mermaid)
     directions: dict[Direction, bool] = {
         "upstream": upstream, "downstream": downstream, "both": both,
     }  # fmt: skip
@@ -65,9 +62,6 @@ def lineage(
         print_json({"metrics": data, **graph_json(graph)})
     elif as_mermaid:
         echo(mermaid_text(graph))
-    elif svg is not None:
-        write_file(svg, graph_svg(graph, name="lineage", has_own_colors=True))
-        echo(f"wrote {svg}")
     else:
         print_parts(*metrics, *tree_lines(graph))
 

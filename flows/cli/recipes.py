@@ -53,7 +53,6 @@ def init(
             help="Packaged recipe to start from (see `recipes`).",
         ),
     ] = "",
-    sample: Annotated[bool, typer.Option("--sample", help="Same as --from sample.")] = False,
     schema: Annotated[
         bool, typer.Option("--schema", help="Print the JSON Schema of recipes, and write nothing.")
     ] = False,
@@ -62,9 +61,6 @@ def init(
     if schema:
         echo_raw(schema_text().rstrip("\n"))
         return
-    if sample and origin:
-        raise UsageError("expected one of --from and --sample, got both")
-    origin = "sample" if sample else origin
     if origin and origin not in packaged_recipes():
         raise UsageError(f"--from {origin}: expected one of {', '.join(packaged_recipes())}")
     create_file(file, (MODELINE + packaged_text(origin or "_template")).encode())

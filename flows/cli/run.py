@@ -2,35 +2,30 @@
 
 from __future__ import annotations
 
-import os
 import time
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from flows.cli import options
-from flows.cli.console import echo, print_json, write_file
+from flows.cli.console import echo, print_json
 from flows.cli.final_summary import summary_parts
 from flows.cli.plan import EstimatePrinter, print_plan
 from flows.cli.progress import StepPrinter
 from flows.cli.tables import print_parts, print_result, table
 from flows.formatting import format_duration, format_time
-from flows.lineage.openlineage import send_aborts
 from flows.lineage.resolve import open_store
 from flows.recipes.loader import load_recipe
 from flows.report.artifact_pages import write_artifact_pages
 from flows.report.index import RunRow, read_rows, write_index
-from flows.report.page import includes_text, report_page, write_report
-from flows.report.rendering import pages_folder, with_pages_in
+from flows.report.page import includes_text, write_report
 from flows.report.run_steps import read_steps
 from flows.reproduce import reproduce as reproduce_artifact
 from flows.run.machines import JOIN_TIMEOUT, parse_machine_options
 from flows.run.run import Run
 from flows.run.step_execution import StepResult
 from flows.running import flow_parameters, follow_run, run_recipe
-from flows.store.runs import RunRecord, find_run, list_runs, reconcile_runs
-from schemas.errors import UsageError
+from flows.store.runs import RunRecord, find_run, list_runs
 
 
 def run(
@@ -157,22 +152,9 @@ _HEADER = (
 )  # fmt: skip
 
 
-def runs(
-    mark_crashed: Annotated[
-        bool,
-        typer.Option("--mark-crashed", help="First mark runs whose process is gone as crashed."),
-    ] = False,
-    store: options.Store = None,
-    as_json: options.Json = False,
-) -> None:
+def runs(store: options.Store = None, as_json: options.Json = False) -> None:
     """List the runs of a store, newest first."""
     opened = open_store(store)
-    if mark_crashed:
-        checked = reconcile_runs(opened)
-        send_aborts(opened, [run_id for run_id, liveness in checked.items() if liveness.is_over])
-        for run_id, liveness in checked.items():
-            state = "marked as crashed" if liveness.is_over else "left as running"
-            echo(f"{run_id}: {state}: {liveness.reason}", err=True)
     if as_json:
         print_json(
             [
@@ -210,9 +192,6 @@ def report(
             "run of all.",
         ),
     ] = "",
-    index: Annotated[
-        bool, typer.Option("--index", help="Write only the page of all runs.")
-    ] = False,
     no_text: Annotated[
         bool,
         typer.Option(
@@ -220,17 +199,10 @@ def report(
         ),
     ] = False,
     store: options.Store = None,
-    out: Annotated[Path | None, typer.Option(help="Write the page to this file as well.")] = None,
     as_json: options.Json = False,
 ) -> None:
-    """Write the HTML report of a run again, and print where it is."""
+    """Write the HTML report of a run and the page of all runs again, and print where they are."""
     opened = open_store(store)
-    if index:
-        if run or out is not None:
-            raise UsageError("--index: expected no RUN and no --out")
-        url = write_index(opened)
-        print_result({"index": url}, f"all runs: {options.relative(url)}", as_json=as_json)
-        return
     record, is_newest = find_run(opened, run)
     steps = read_steps(opened, record)
     url = write_report(opened, record, steps, is_newest=is_newest, text=not no_text)
@@ -243,13 +215,6 @@ def report(
         "state": record.state,
         "report": url,
         "index": write_index(opened),
-        "out": str(out.absolute()) if out is not None else None,
     }
-    if out is not None:  # without the link to the page of all runs
-        page = report_page(opened, record, steps, text=not no_text)
-        folder = opened.url(pages_folder(shows_text=shows_text))
-        if opened.backend.is_local:
-            folder = os.path.relpath(folder, out.absolute().parent)
-        write_file(out, with_pages_in(folder, page))
-    line = f"report of run {record.run_id}, {record.state}: {out or options.relative(url)}"
+    line = f"report of run {record.run_id}, {record.state}: {options.relative(url)}"
     print_result(data, line, as_json=as_json)

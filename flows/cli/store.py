@@ -181,8 +181,7 @@ def verify(
     header = ("artifact", "state", "stage", "files", "errors")
     data = [result._asdict() for result in results]
     print_result(data, table(header, lines, right=(3,)), as_json=as_json)
-    conflicts = (f"conflict: {c.stage}: {path}" for path, c in opened.conflicts().items())
-    for line in (*errors, *conflicts):
+    for line in errors:
         echo(line, err=as_json)
     corrupt = [result for result in results if not result.is_ok]
     if corrupt and not no_quarantine:

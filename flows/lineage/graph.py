@@ -37,7 +37,6 @@ class Node:
         detail: Contents in a few words: `432,409 tokens`, `276.0 kB, verified sha1`.
         manifest: None for files, groups and missing artifacts.
         raw_input: None for artifacts and groups.
-        count: Number of artifacts or files in a group.
         size: Total size of the raw files in bytes.
     """
 
@@ -49,7 +48,6 @@ class Node:
     stage: str = ""
     manifest: Manifest | None = None
     raw_input: RawInput | None = None
-    count: int = 1
     size: int = 0
 
     @property
@@ -322,7 +320,6 @@ def _trials_group(nodes: Sequence[Node]) -> Node:
         detail=get_stage(nodes[0].stage).summary_of(manifests) if manifests else MISSING,
         members="trials",
         stage=nodes[0].stage,
-        count=len(nodes),
     )
 
 
@@ -334,6 +331,5 @@ def _files_group(nodes: Sequence[Node]) -> Node:
         title=f"and {len(nodes):,} more files",
         detail=format_bytes(size),
         members="files",
-        count=len(nodes),
         size=size,
     )

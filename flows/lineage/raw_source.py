@@ -50,13 +50,11 @@ class RawText:
         text: Wikitext of a page, or text of a book or row. "" if there is a problem.
         member: Path of a book in its archive or folder.
         problem: Reason why there is no text, as a sentence.
-        is_final: False if the file could not be read, which can be temporary.
     """
 
     text: str
     member: str = ""
     problem: str = ""
-    is_final: bool = True
 
 
 def find_raw_file(documents: Manifest, document: Mapping[str, Any]) -> RawInput | None:
@@ -138,14 +136,14 @@ def read_raw(
         return RawText("", problem="The manifest does not list the raw file.")
     if (size := _bytes_to_read(raw, document)) > max_bytes:
         text = f"The text is in {format_bytes(size)} of {raw.name}, too much to read here."
-        return RawText("", problem=text, is_final=False)
+        return RawText("", problem=text)
     readers = {"wikipedia": _read_page, "books": _read_book}
     read = readers.get(_kind(documents, document), _read_row)
     try:
         _check_size(raw)
         return read(raw, document)
     except (BertloomError, OSError, ValueError) as error:
-        return RawText("", problem=f"The raw file cannot be read: {error}", is_final=False)
+        return RawText("", problem=f"The raw file cannot be read: {error}")
 
 
 def _bytes_to_read(raw: RawInput, document: Mapping[str, Any]) -> int:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from flows.store.artifact import StoredArtifact
+from flows.store.artifact import StoredArtifact, upstream_artifacts
 from flows.store.artifact_paths import artifact_of_path, stored_name
 from flows.store.artifacts import ArtifactStore
 from flows.store.default_store import default_store
@@ -76,25 +76,14 @@ def published_manifests(store: ArtifactStore) -> Iterator[Manifest]:
     Raises:
         ArtifactCorruptError: A manifest is corrupt.
     """
-    seen: set[str] = set()
-
-    def walk(artifact: StoredArtifact) -> Iterator[Manifest]:
-        seen.add(artifact.manifest.artifact_id)
-        for ref in artifact.manifest.inputs:
-            if ref.artifact_id not in seen:
-                try:
-                    upstream = artifact.store.input(ref)
-                except ArtifactNotFoundError:
-                    continue
-                yield from walk(upstream)
-        yield artifact.manifest
-
     pointers = sorted(store.pointers(), key=lambda pointer: (pointer.committed, pointer.manifest))
+    artifacts = list[StoredArtifact]()
     for manifest in store.manifests(pointer.manifest for pointer in pointers).values():
         if isinstance(manifest, ArtifactCorruptError):
             raise manifest
-        if manifest.artifact_id not in seen:
-            yield from walk(store.artifact(manifest))
+        artifacts.append(store.artifact(manifest))
+    for artifact in upstream_artifacts(artifacts).values():
+        yield artifact.manifest
 
 
 # Artifacts

@@ -115,23 +115,15 @@ def _place_rows(
     return tops
 
 
-def graph_svg(
-    graph: LineageGraph,
-    *,
-    name: str,
-    links: Mapping[str, str] | None = None,
-    has_own_colors: bool = False,
-) -> str:
+def graph_svg(graph: LineageGraph, *, name: str, links: Mapping[str, str] | None = None) -> str:
     """Return a picture of a graph, inputs on the left, as an `<svg>` element.
 
-    Its colors are the CSS variables `--ink`, `--node`, `--line` and `--accent`.
+    Its colors are the CSS variables `--ink`, `--node`, `--line` and `--accent` of the page.
 
     Args:
         graph: Graph to draw.
         name: Letters, digits and dashes, unique in a page: the ids in the SVG start with it.
         links: Target of a click on a node, by node id.
-        has_own_colors: Define the colors in the picture, for a separate file. False: the page
-            that contains it defines them.
     """
     texts = {key: _box_lines(node) for key, node in graph.nodes.items()}
     sizes = {key: _box_size(lines) for key, lines in texts.items()}
@@ -157,7 +149,6 @@ def graph_svg(
         title=f"Lineage of {one_line(graph.nodes[graph.focus].title)}",
         width=f"{width:.1f}",
         height=f"{height:.1f}",
-        has_own_colors=has_own_colors,
         padding=_PADDING,
         edges=" ".join(map(_curve, layout.lines)),
         boxes=boxes,

@@ -100,7 +100,6 @@ def publish(
 ) -> Publication:
     """Move `NAME/latest` to a corpus.
 
-    If another publisher moves it at the same time, the corpus is compared again with that one.
     Refs of versions beyond `keep_versions` are deleted. The version is named by the date of the
     dump, or by the newest run that built a step if there is no single date or the name is taken.
 
@@ -115,6 +114,7 @@ def publish(
         ConfigError: The recipe has no `publish`.
         CorpusChangeLimitError: The corpus exceeds a limit.
         PublishError: A step is missing, or was built from another artifact than the one to publish.
+        RefConflictError: Another publisher moved the ref at the same time.
         StoreError: A file is missing, or the published corpus cannot be read.
     """
     config = publish_config(recipe)
@@ -122,26 +122,26 @@ def publish(
     parts = {label: manifest.manifest_path for label, manifest in corpus.items()}
     pointer = pointer_to(corpus[TOKENS]).model_copy(update={"parts": parts})
     latest = f"{config.name}/{LATEST}"
-    version = ""
-    while True:
-        old = store.ref(latest)
-        published = published_corpus(store, old, force=force)
-        result = Publication(latest, "", parts, "planned", old.artifact_id if old else "")
-        if old is not None and _is_same(corpus, published, store=store):
-            return result._replace(outcome="unchanged")
-        if published:
-            compared = compare_corpora(corpus, published, limits=config.limits)
-            if compared.problems and not force:
-                if version:  # another publisher was faster: this corpus does not become a version
-                    store.delete_ref(version, expected=pointer)
-                raise _limit_error(result, pointer, compared)
-            result = result._replace(comparison=compared)
-        if dry_run:
-            return result
-        version = _write_version(store, config.name, pointer, corpus=corpus)
-        if _move(store, latest, pointer, expected=old):
-            _delete_old_versions(store, config)
-            return result._replace(version_ref=version, outcome="published")
+    old = store.ref(latest)
+    published = published_corpus(store, old, force=force)
+    result = Publication(latest, "", parts, "planned", old.artifact_id if old else "")
+    if old is not None and _is_same(corpus, published, store=store):
+        return result._replace(outcome="unchanged")
+    if published:
+        compared = compare_corpora(corpus, published, limits=config.limits)
+        if compared.problems and not force:
+            raise _limit_error(result, pointer, compared)
+        result = result._replace(comparison=compared)
+    if dry_run:
+        return result
+    version = _write_version(store, config.name, pointer, corpus=corpus)
+    try:
+        store.swap_ref(latest, pointer, expected=old)
+    except RefConflictError:
+        store.delete_ref(version, expected=pointer)  # it would look as if it was rolled back
+        raise
+    _delete_old_versions(store, config)
+    return result._replace(version_ref=version, outcome="published")
 
 
 def publish_config(recipe: Recipe) -> PublishConfig:
@@ -168,6 +168,7 @@ def roll_back(store: ArtifactStore, version: str, *, dry_run: bool = False) -> P
 
     Raises:
         PublishError: There is no such version.
+        RefConflictError: Another publisher moved the ref at the same time.
         StoreError: A file of the version is missing.
     """
     name = version.rpartition("/")[0]
@@ -179,16 +180,17 @@ def roll_back(store: ArtifactStore, version: str, *, dry_run: bool = False) -> P
     pointer, latest = versions[version], f"{name}/{LATEST}"
     for manifest in published_corpus(store, pointer).values():
         store.check_files(manifest)
-    while True:
-        old = store.ref(latest)
-        replaced = old.artifact_id if old else ""
-        result = Publication(latest, version, dict(pointer.parts), "planned", replaced)
-        if old is not None and old.parts == pointer.parts:
-            return result._replace(outcome="unchanged")
-        # `was_rolled_back` compares this time with those of the versions.
-        moved = pointer.model_copy(update={"committed": now()})
-        if dry_run or _move(store, latest, moved, expected=old):
-            return result if dry_run else result._replace(outcome="published")
+    old = store.ref(latest)
+    replaced = old.artifact_id if old else ""
+    result = Publication(latest, version, dict(pointer.parts), "planned", replaced)
+    if old is not None and old.parts == pointer.parts:
+        return result._replace(outcome="unchanged")
+    if dry_run:
+        return result
+    # `was_rolled_back` compares this time with those of the versions.
+    moved = pointer.model_copy(update={"committed": now()})
+    store.swap_ref(latest, moved, expected=old)
+    return result._replace(outcome="published")
 
 
 def list_versions(store: ArtifactStore, name: str) -> Iterator[tuple[str, Pointer]]:
@@ -280,25 +282,16 @@ def _is_same(new: Corpus, old: Corpus, *, store: ArtifactStore) -> bool:
         return False  # the new one replaces it
 
 
-def _move(store: ArtifactStore, ref: str, pointer: Pointer, *, expected: Pointer | None) -> bool:
-    """Move a ref; return False if another publisher moved it at the same time."""
-    try:
-        store.swap_ref(ref, pointer, expected=expected)
-    except RefConflictError:
-        return False
-    return True
-
-
 def _write_version(store: ArtifactStore, name: str, pointer: Pointer, *, corpus: Corpus) -> str:
     """Write the ref of a version unless it exists from an earlier try, and return its name."""
     run_id = max(manifest.produced_by.run_id for manifest in corpus.values())
     dates = set(dump_dates(corpus).values())
     candidates = [*(dates if len(dates) == 1 else ()), run_id, f"{run_id}-{pointer.artifact_id}"]
     for ref in (f"{name}/{candidate}" for candidate in candidates):
-        if _move(store, ref, pointer, expected=None):
-            return ref
         existing = store.ref(ref)
-        if existing is not None and existing.parts == pointer.parts:
+        if existing is None:
+            store.swap_ref(ref, pointer, expected=None)
+        if existing is None or existing.parts == pointer.parts:
             return ref
     raise PublishError(f"{name}: all of {', '.join(candidates)} are taken. Delete a ref")
 

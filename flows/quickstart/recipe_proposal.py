@@ -1,7 +1,7 @@
 """Proposal of a recipe whose vocabulary, model and budget suit the texts and the machine.
 
 The settings gave the lowest held-out perplexity per CPU time on small corpora
-(docs/commands.md#quickstart): a model of two layers learns faster on sequences of 32 tokens than
+(docs/tutorial/2-own-texts.md): a model of two layers learns faster on sequences of 32 tokens than
 on longer ones.
 """
 

@@ -57,7 +57,7 @@ def apply_override(data: dict[str, Any], override: str) -> tuple[str, str]:
 
 
 def apply_variant(
-    data: dict[str, Any], variant: Mapping[str, Any], *, place: str
+    data: dict[str, Any], variant: Mapping[str, Any], *, where: str
 ) -> list[tuple[str, ...]]:
     """Apply a variant to raw data in place; return the paths of the values that were set.
 
@@ -65,7 +65,7 @@ def apply_variant(
         data: Raw data of a recipe.
         variant: Values by dotted path, where `*` is every entry of a section. Sections and entries
             may also be nested mappings.
-        place: Dotted path of the variant, for errors.
+        where: Dotted path of the variant, for errors.
 
     Raises:
         RecipeError: A path names a section that sweeps cannot change, or an unknown entry.
@@ -73,7 +73,7 @@ def apply_variant(
     changed = []
     for path, value in variant.items():
         section, _, below = path.partition(".")
-        with problems_at(f"{place}.{path}"):
+        with problems_at(f"{where}.{path}"):
             if section not in SECTIONS:
                 message = f"a sweep changes entries of {', '.join(SECTIONS)} only"
                 raise RecipeError(Problem(message))

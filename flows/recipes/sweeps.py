@@ -70,19 +70,19 @@ def _combinations(
     valid: set[str] = set()
     for names in itertools.product(*(config.variants for config in whole.sweep.values())):
         variants = dict(zip(whole.sweep, names, strict=True))
-        places = [f"sweep.{axis}.variants.{variant}" for axis, variant in variants.items()]
-        place = next((place for place in places if place not in valid), places[-1])
+        fields = [f"sweep.{axis}.variants.{variant}" for axis, variant in variants.items()]
+        field = next((field for field in fields if field not in valid), fields[-1])
         raw = _changed_data(data, variants)
         try:
             recipe = read(raw)
         except RecipeError as error:
-            problems = [item._replace(field=f"{place}.{item.field}") for item in error.problems]
+            problems = [item._replace(field=f"{field}.{item.field}") for item in error.problems]
             raise RecipeError(*problems) from error
         if any(recipe == other for _, other in combinations):
             message = "makes the same recipe as another variant. Change or remove it"
-            raise RecipeError(Problem(message, place))
+            raise RecipeError(Problem(message, field))
         combinations.append((variants, recipe))
-        valid.update(places)
+        valid.update(fields)
     return combinations
 
 
@@ -91,12 +91,12 @@ def _changed_data(data: dict[str, Any], variants: Variants) -> dict[str, Any]:
     raw = {key: value for key, value in data.items() if key != "sweep"}
     changed: list[tuple[str, ...]] = []
     for axis, variant in variants.items():
-        place = f"sweep.{axis}.variants.{variant}"
-        paths = apply_variant(raw, data["sweep"][axis]["variants"][variant] or {}, place=place)
+        where = f"sweep.{axis}.variants.{variant}"
+        paths = apply_variant(raw, data["sweep"][axis]["variants"][variant] or {}, where=where)
         for path, other in itertools.product(paths, changed):
             if path[: len(other)] == other or other[: len(path)] == path:
                 message = f"another axis changes {'.'.join(path)} too. Change it in one axis only"
-                raise RecipeError(Problem(message, place))
+                raise RecipeError(Problem(message, where))
         changed += paths
     return raw
 

@@ -24,9 +24,8 @@ from flows.record_counts import record_counts
 from flows.report.rendering import pages_folder, render, to_yaml
 from flows.report.row_samples import RowSample, read_row_samples
 from flows.run.stages import summarize
-from flows.store.artifact import StoredArtifact
+from flows.store.artifact import StoredArtifact, upstream_artifacts
 from flows.store.artifacts import ArtifactStore
-from schemas.errors import ArtifactNotFoundError
 from schemas.manifest import Manifest
 
 _MAX_LISTED = 200
@@ -46,7 +45,8 @@ def write_artifact_pages(
     """Write the pages of artifacts and of everything that they were built from.
 
     An existing page is written again if it does not name an artifact yet that was built from its
-    own, which is the case as long as that artifact has no page.
+    own, which is the case as long as that artifact has no page. Of two runs that end at the same
+    time, a page can lack one until `bertloom report` is called.
 
     Args:
         store: Store of the artifacts.
@@ -54,21 +54,16 @@ def write_artifact_pages(
         shows_text: Show rows of the artifacts and their source text.
         refresh: Write all pages again.
     """
-    pages = _Pages(store, _find_lineage(store, manifests), shows_text=shows_text)
+    artifacts = upstream_artifacts(map(store.artifact, manifests))
+    pages = _Pages(store, artifacts, shows_text=shows_text)
     existing = set(store.backend.names(pages.folder))
     new = {key for key in pages.artifacts if refresh or pages.path(key) not in existing}
-    while new:
-        pointers = store.pointers()
-        published = store.manifests(pointer.manifest for pointer in pointers)
+    if new:
+        published = store.manifests(pointer.manifest for pointer in store.pointers())
         pages.read_outputs(published.values(), existing=existing)
         # A missing page says that its inputs' pages do not name it yet, so it is written last.
         pages.write(pages.inputs(new) - new)
         pages.write(new)
-        # Another run can have published artifacts and written pages in the meantime.
-        known = existing | {pages.path(key) for key in new} | {item.path for item in pointers}
-        existing = set(store.backend.names(pages.folder))
-        if known.issuperset({*existing, *store.backend.names("keys")}):
-            break
 
 
 def remove_links(store: ArtifactStore, deleted: Collection[str]) -> None:
@@ -85,21 +80,6 @@ def remove_links(store: ArtifactStore, deleted: Collection[str]) -> None:
         pointers = [pointer for pointer in store.pointers() if pointer.artifact_id in ids]
         manifests = [store.manifest(pointer.manifest) for pointer in pointers]
         write_artifact_pages(store, manifests, shows_text=shows_text, refresh=True)
-
-
-def _find_lineage(store: ArtifactStore, manifests: Iterable[Manifest]) -> dict[str, StoredArtifact]:
-    """Return artifacts and everything that they were built from, by id; not the deleted ones."""
-    pending = [store.artifact(manifest) for manifest in manifests]
-    lineage: dict[str, StoredArtifact] = {}
-    for artifact in pending:  # grows in the loop
-        if artifact.manifest.artifact_id not in lineage:
-            lineage[artifact.manifest.artifact_id] = artifact
-            for ref in artifact.manifest.inputs:
-                try:
-                    pending.append(artifact.store.input(ref))
-                except ArtifactNotFoundError:
-                    continue
-    return lineage
 
 
 class _Pages:

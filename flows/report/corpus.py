@@ -14,8 +14,6 @@ from pipelines.counters import UNKNOWN_TEMPLATE
 
 _MAX_TEMPLATES = 10
 _DROPPED_CHARACTERS = "characters-dropped-"
-_MAX_WORD_LENGTH = 20
-"""Characters. Longer mean word lengths are those of languages without spaces."""
 
 
 class UnknownTemplates(NamedTuple):
@@ -23,9 +21,6 @@ class UnknownTemplates(NamedTuple):
 
     source: str
     number: int
-    per_word: float | None
-    """Number over the words of the source; None if words are not counted."""
-
     most_frequent: str
     """Names with their counts."""
 
@@ -108,9 +103,7 @@ def unknown_templates(counters: Mapping[str, int]) -> list[UnknownTemplates]:
         }
         ranked = sorted(by_name.items(), key=lambda item: (-item[1], item[0]))
         most_frequent = ", ".join(f"{name} {n:,}" for name, n in ranked[:_MAX_TEMPLATES])
-        words = _count_words(counters, source)
-        per_word = number / words if words else None
-        rows.append(UnknownTemplates(source, number, per_word, most_frequent))
+        rows.append(UnknownTemplates(source, number, most_frequent))
     return rows
 
 
@@ -126,10 +119,3 @@ def dropped_text(counters: Mapping[str, int]) -> list[DroppedText]:
                 share = number / (number + kept)
                 rows.append(DroppedText(source, reason, sentences, number, share))
     return sorted(rows, key=lambda row: (row.source, -row.characters, row.reason))
-
-
-def _count_words(counters: Mapping[str, int], source: str) -> int:
-    """Return the number of words of a source; without spaces, two characters are a word."""
-    words = counters.get(f"words@{source}", 0)
-    characters = counters.get(f"characters@{source}", 0)
-    return characters // 2 if characters > _MAX_WORD_LENGTH * words else words

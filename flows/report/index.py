@@ -1,7 +1,7 @@
 """`reports/index.html`: the newest runs of a store on one page.
 
 Each run writes the page when it ends, from the records of all runs. Of two runs that end at the
-same time, the page can lack one until the next run ends or `bertloom report --index` is called.
+same time, the page can lack one until the next run ends or `bertloom report` is called.
 """
 
 from __future__ import annotations

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import bisect
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from flows.plots import Axis, Chart, linear_axis, log_axis
 from flows.report.figures import Figure, Panel
@@ -105,12 +106,10 @@ def _shares(counts: Mapping[int, int], edges: Sequence[int]) -> list[float]:
 
     Longer and shorter records are in the last and the first bar.
     """
-    numbers = [0] * (len(edges) - 1)
-    for length, count in counts.items():
-        bar = bisect.bisect_right(edges, length) - 1
-        numbers[min(max(bar, 0), len(numbers) - 1)] += count
-    total = sum(numbers)
-    return [100 * number / total for number in numbers]
+    lengths = np.clip(list(counts), edges[0], edges[-1])
+    numbers, _ = np.histogram(lengths, bins=edges, weights=list(counts.values()))
+    shares: list[float] = (100 * numbers / numbers.sum()).tolist()
+    return shares
 
 
 def _edges(

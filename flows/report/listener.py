@@ -28,13 +28,10 @@ class ReportListener:
                     error.add_note(f"report: {run.store.url(report_path(run.run_id))}")
 
 
-def write_run_report(store: ArtifactStore, record: RunRecord, *, is_newest: bool = True) -> bool:
-    """Write the report of a run, the index and the pages of its artifacts; log an error.
+def write_run_report(store: ArtifactStore, record: RunRecord) -> bool:
+    """Write the report of the newest run of a recipe, the index and the pages of its artifacts.
 
-    Args:
-        store: Artifact store of the run.
-        record: Record of the run.
-        is_newest: Whether it is the newest run of its recipe.
+    An error is logged.
 
     Returns:
         True if the report is written.
@@ -42,7 +39,7 @@ def write_run_report(store: ArtifactStore, record: RunRecord, *, is_newest: bool
     is_written = False
     try:
         steps = read_steps(store, record)
-        write_report(store, record, steps, is_newest=is_newest)
+        write_report(store, record, steps)
         is_written = True
         write_headline(store, record, steps)
         write_index(store)

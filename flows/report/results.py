@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from flows.report.figures import Figure
 from flows.report.number_sources import NO_SOURCES, NumberSources
-from flows.report.result_charts import overview_figure, restarts_figure
+from flows.report.result_charts import overview_figure
 from flows.report.run_steps import Steps
 from flows.report.sweep_charts import sweep_figure
 from flows.report.task_results import TaskResult, overview_table, task_results
@@ -39,7 +39,7 @@ class TableView(NamedTuple):
     """Comparison of the variants."""
 
     figure: Figure | None
-    """Scores over steps or sizes."""
+    """Scores over steps of pretraining."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,9 +60,6 @@ class Results:
     paper: Sequence[TableView] = ()
     is_sweep: bool = False
     """True if the entries are variants of a sweep."""
-
-    figure: Figure | None = None
-    """Every restart."""
 
     tasks: Sequence[TaskResult] = ()
     """Rows of the overview."""
@@ -111,7 +108,6 @@ def show_results(tables: Tables, *, sources: NumberSources = NO_SOURCES) -> Resu
         grids=grids,
         paper=views,
         is_sweep=is_sweep,
-        figure=restarts_figure(rows) if rows else None,
         tasks=by_task,
         sources=sources,
     )

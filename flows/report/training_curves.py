@@ -63,19 +63,19 @@ class Phase(NamedTuple):
     """Records of a phase of pretraining."""
 
     name: str
-    start: dict[str, float]
-    """Updates and tokens of the phases before, by axis: `step`, `tokens`."""
+    start: float
+    """Number of updates of the phases before."""
 
-    end: dict[str, float]
+    end: float
     records: Sequence[dict[str, Any]]
-    """Lines of curves and timings. `step` and `tokens` count from the start of the first phase."""
+    """Lines of curves and timings. `step` counts from the start of the first phase."""
 
-    def points(self, field: str, *, axis: str = "step", factor: float = 1.0) -> list[Point]:
-        """Return (position on the axis, value) of every record with a finite value."""
+    def points(self, field: str, *, factor: float = 1.0) -> list[Point]:
+        """Return (step, value) of every record with a finite value."""
         points = (
-            (record[axis], factor * float(record[field]))
+            (record["step"], factor * float(record[field]))
             for record in self.records
-            if field in record and axis in record
+            if field in record
         )
         return [(x, y) for x, y in points if math.isfinite(y)]
 
@@ -91,9 +91,6 @@ def curve_figure(store: ArtifactStore, phases: Sequence[Built]) -> Figure:
     curves = [curve for curve in CURVES if any(phase.points(curve.train) for phase in records)]
     panels = [_draw(curve, records) for curve in curves]
     note = "The horizontal axis counts updates of the weights"
-    if any(phase.points(CURVES[0].train, axis="tokens") for phase in records):
-        panels.insert(1, _draw(CURVES[0], records, axis="tokens"))
-        note += ", and tokens in panels with that title"
     if len(records) > 1:
         order = ", then ".join(phase.name for phase in records)
         note += f". Dashed lines separate the phases: {order}"
@@ -102,22 +99,15 @@ def curve_figure(store: ArtifactStore, phases: Sequence[Built]) -> Figure:
 
 def read_phases(store: ArtifactStore, phases: Sequence[Built]) -> list[Phase]:
     """Return the records of phases, placed end to end."""
-    placed: list[Phase] = []
-    end = {"step": 0.0, "tokens": 0.0}
+    listed: list[Phase] = []
     for built in phases:
         artifact = store.artifact(built.manifest)
         lines = [*_read_lines(artifact, CURVES_FILE), *_read_lines(artifact, TIMINGS_FILE)]
-        tokens = {line["step"]: line["tokens"] for line in lines if "tokens" in line}
-        start = end
-        records = []
-        for line in lines:
-            record = {**line, "step": start["step"] + line["step"]}
-            if line["step"] in tokens:
-                record["tokens"] = start["tokens"] + tokens[line["step"]]
-            records.append(record)
-        end = {axis: max(record.get(axis, start[axis]) for record in records) for axis in start}
-        placed.append(Phase(built.name, start, end, records))
-    return placed
+        start = listed[-1].end if listed else 0.0
+        records = [{**line, "step": start + line["step"]} for line in lines]
+        end = max((record["step"] for record in records), default=start)
+        listed.append(Phase(built.name, start, end, records))
+    return listed
 
 
 def _read_lines(artifact: StoredArtifact, path: str) -> list[dict[str, Any]]:
@@ -125,25 +115,24 @@ def _read_lines(artifact: StoredArtifact, path: str) -> list[dict[str, Any]]:
         return [json.loads(line) for line in source]
 
 
-def _draw(curve: Curve, phases: Sequence[Phase], *, axis: str = "step") -> Panel:
+def _draw(curve: Curve, phases: Sequence[Phase]) -> Panel:
     training, held_out = (
-        [reduce(phase.points(field, axis=axis, factor=curve.factor)) for phase in phases]
+        [reduce(phase.points(field, factor=curve.factor)) for phase in phases]
         for field, reduce in ((curve.train, average_points), (curve.held_out, list))
     )
-    title = f"{curve.title} over tokens" if axis == "tokens" else curve.title
     values = [y for points in (*training, *held_out) for _, y in points]
-    end = phases[-1].end[axis]
-    chart = Chart(title, x=linear_axis(0.0, 1.02 * end), y=_value_axis(curve, values))
+    x = linear_axis(0.0, 1.02 * phases[-1].end)
+    chart = Chart(curve.title, x=x, y=_value_axis(curve, values))
     if curve.chance is not None:
         chart.horizontal(curve.chance, "muted")
     for phase in phases[1:]:
-        chart.vertical(phase.start[axis], "muted")
+        chart.vertical(phase.start, "muted")
     for points in training:
         chart.line(points, "series-1")
     for points in held_out:
         chart.line(points, "series-2", width=1.0)
         chart.dots(points, "series-2", radius=2.2)
-    return Panel(title, chart.svg(), _note(curve, training, held_out, end=end, axis=axis))
+    return Panel(curve.title, chart.svg(), _note(curve, training, held_out))
 
 
 def _value_axis(curve: Curve, values: Sequence[float]) -> Axis:
@@ -158,15 +147,10 @@ def _value_axis(curve: Curve, values: Sequence[float]) -> Axis:
 
 
 def _note(
-    curve: Curve,
-    training: Sequence[Sequence[Point]],
-    held_out: Sequence[Sequence[Point]],
-    *,
-    end: float,
-    axis: str,
+    curve: Curve, training: Sequence[Sequence[Point]], held_out: Sequence[Sequence[Point]]
 ) -> str:
     """Return the last values, and what the horizontal lines mean."""
-    notes = [f"{end:,.0f} tokens seen."] if axis == "tokens" else []
+    notes = list[str]()
     if curve.held_out:
         unit = " %" if curve.unit == "%" else ""
         lasts = {

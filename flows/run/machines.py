@@ -19,10 +19,9 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, NamedTuple, Self
 
 from pydantic import Field
@@ -201,8 +200,8 @@ class Beacon:
             launch=".".join(filter(None, map(os.environ.get, _LAUNCH_VARIABLES))),
             **fields,
         )
-        self.successor: Machine | None = None
-        """Machine that started later with the same rank; this one no longer writes."""
+        self.problem = ""
+        """Sentence about another process that took this rank, which ends this one; "" for none."""
 
         self._backend, self._path = store.backend, f"{options.folder}/{options.node_rank}.json"
         self._lock = threading.Lock()
@@ -213,12 +212,7 @@ class Beacon:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.end(state="left")
 
     def end(self, **changes: Any) -> None:
@@ -234,16 +228,6 @@ class Beacon:
         with contextlib.suppress(OSError):
             self._write()
 
-    @property
-    def problem(self) -> str:
-        """Problem of this machine: another process took its rank; "" for none."""
-        if self.successor is None:
-            return ""
-        return (
-            f"another process was started as {self.successor}: expected one per machine, each with "
-            "its own --node-rank. This one ends"
-        )
-
     def check(self) -> None:
         """Raise RunnerError if another process took this machine's rank."""
         if self.problem:
@@ -253,8 +237,11 @@ class Beacon:
         with self._lock:
             other = Machine.from_json(self._backend.read_if_exists(self._path))
             if self.machine.beat and other is not None and other.token != self.machine.token:
-                self.successor = other
-            if self.successor is None:
+                self.problem = (
+                    f"another process was started as {other}: expected one per machine, each with "
+                    "its own --node-rank. This one ends"
+                )
+            if not self.problem:
                 self.machine = self.machine.model_copy(update={"beat": self.machine.beat + 1})
                 self._backend.replace(self._path, self.machine.to_json())
 
@@ -356,22 +343,21 @@ class Coordinator:
             is_settled = time.monotonic() > deadline - self._options.join_timeout + 2 * BEAT_SECONDS
             if is_settled and missing != announced:
                 announced = missing
-                self._announce(f"{name}  waiting for {_join(map(peers.name, missing))}")
+                if self._run is not None:
+                    text = f"{name}  waiting for {', '.join(map(peers.name, missing))}"
+                    self._run.emit(RunMessage(self._run, text))
             if stopped.wait(_POLL_SECONDS):
                 raise TrainingError(f"{name}: stopped while waiting for machines")
-
-    def _announce(self, text: str) -> None:
-        if self._run is not None:
-            self._run.emit(RunMessage(self._run, text))
 
     def _missing_error(self, peers: Peers, missing: list[int], *, name: str) -> MachinesError:
         nnodes = self._options.nnodes
         present = [rank for rank in range(nnodes) if rank not in missing]
-        came = _join(peers.name(rank) if rank else str(self.beacon.machine) for rank in present)
+        names = [str(self.beacon.machine), *map(peers.name, present[1:])]
+        timeout = format_duration(self._options.join_timeout)
         return MachinesError(
-            f"{name}: expected {nnodes} machines, got {len(present)}: {came}. Not ready within "
-            f"{format_duration(self._options.join_timeout)}: {_join(map(peers.name, missing))}. "
-            "Start the same command there, with the same store folder",
+            f"{name}: expected {nnodes} machines, got {len(present)}: {', '.join(names)}. Not "
+            f"ready within {timeout}: {', '.join(map(peers.name, missing))}. Start the same "
+            "command there, with the same store folder",
             present=tuple(present),
             missing=tuple(missing),
         )
@@ -502,19 +488,19 @@ class Follower:
     def _follow_training(self, leader: Machine) -> None:
         """Start, watch or stop this machine's processes as machine 0 says."""
         is_member = leader.members.get(self._options.node_rank) == self.beacon.machine.token
-        wanted = leader.training if is_member else ""
+        current = leader.training if is_member else ""
         if self._training is not None:
             code = self._training.exit_code()
-            if code is None and wanted != self._training.id:
+            if code is None and current != self._training.id:
                 code = self._training.stop()
             if code is not None:
                 self._report_end(code)
-        elif wanted and wanted != self.beacon.machine.training:
+        elif current and current != self.beacon.machine.training:
             self._log(f"{leader.name}: training")
             rendezvous = Rendezvous(
-                self._options.endpoint, self._options.nnodes, self._options.node_rank, wanted
+                self._options.endpoint, self._options.nnodes, self._options.node_rank, current
             )
-            self.beacon.update(state="training", training=wanted, failure="")
+            self.beacon.update(state="training", training=current, failure="")
             self._training = JoinedTraining(PROGRAM, leader.job, rendezvous)
 
     def _report_end(self, code: int) -> None:
@@ -542,7 +528,3 @@ def check_peer(peer: Machine, own: Machine) -> Machine:
                 f"{theirs!r} on {peer}. Start the same command on all machines"
             )
     return peer
-
-
-def _join(names: Iterable[str]) -> str:
-    return ", ".join(names)

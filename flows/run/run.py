@@ -51,7 +51,7 @@ from flows.store.verification import quarantine, verify
 from model.training.machines import MachineGroup, machines_scope
 from model.training.workers import stop_running_calls
 from pipelines.progress import progress_listener
-from pipelines.runners.job_context import Submission, SubmittedJob, job_name, submission_scope
+from pipelines.runners.job_context import Submission, job_name, submission_scope
 from pipelines.runners.local import close_pools
 from pipelines.runners.registry import get_runner
 from schemas.errors import ArtifactNotFoundError, BertloomError, RunnerError
@@ -293,7 +293,7 @@ class Run:
                 lease, _ = self._leases[step.label]
                 self._wait_for_writer(step)
                 self._restart_if_rebuilt(step)
-                with self._building(step, lease):
+                with self._building(step):
                     result = build_step(
                         step,
                         self.key(step),
@@ -368,31 +368,26 @@ class Run:
         return StepResult(step.label, manifest, was_cached=True, seconds=0.0) if manifest else None
 
     @contextlib.contextmanager
-    def _building(self, step: Step, lease: Lease) -> Iterator[None]:
+    def _building(self, step: Step) -> Iterator[None]:
         """Emit that a step is built, and what its jobs report while the block runs."""
         key = self.key(step)
         work = stage_folders(step, key, store=self.store).get("work", "")
         self.emit(StepStarted(self, step, self.inputs(step), key.cache_key, work))
         with (
-            submission_scope(self._submission(step, lease)),
+            submission_scope(self._submission(step)),
             machines_scope(self._machines),
             progress_listener(lambda reading: self.emit(StepProgress(self, step, reading))),
         ):
             yield
 
-    def _submission(self, step: Step, lease: Lease) -> Submission:
+    def _submission(self, step: Step) -> Submission:
         """Describe the jobs of a step to the runner that submits them."""
-
-        def submitted(job: SubmittedJob) -> None:
-            lease.name_job(job.id, job.url)
-            self.emit(JobSubmitted(self, step, job))
-
         # The same recipe in another store is another job.
         store_digest = hashlib.sha256(self.store.root.encode()).hexdigest()
         key = f"{self.key(step).cache_key[:_KEY_DIGITS]}{store_digest}"
         return Submission(
             job_name(self.recipe.name, step.label, key=key),
-            on_submitted=submitted,
+            on_submitted=lambda job: self.emit(JobSubmitted(self, step, job)),
             log=lambda text: self.emit(RunMessage(self, text)),
             urls=(self.recipe.store, *raw_paths(self.steps)),
             stop_event=self.stopping,

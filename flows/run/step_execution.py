@@ -169,7 +169,7 @@ def stage_folders(step: Step, key: StepKey, *, store: ArtifactStore) -> dict[str
 def checkpoint_writer(step: Step, key: StepKey, *, store: ArtifactStore) -> str:
     """Return the number of the process that writes checkpoints of a step; "" for none.
 
-    On S3 and GCS, the last process that starts to write is the only one.
+    On S3 and GCS, only the lease of the step keeps other processes away.
     """
     if not step.stage.supports_resume or not store.backend.is_local:
         return ""

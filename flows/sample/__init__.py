@@ -38,9 +38,13 @@ class SampleFiles(NamedTuple):
 
 
 def write_sample(
-    folder: str, *, articles: int = 4400, tales: int = 8, seed: int = 0,
-    size_mb: float | None = None, pages_per_stream: int = 100,
-) -> SampleFiles:  # fmt: skip
+    folder: str,
+    *,
+    articles: int = 4400,
+    tales: int = 8,
+    seed: int = 0,
+    pages_per_stream: int = 100,
+) -> SampleFiles:
     """Write a sample corpus in the formats of the real dumps, and labeled sets about it.
 
     Args:
@@ -49,25 +53,21 @@ def write_sample(
             words, for every 11 of them.
         tales: books in `books.tar.gz`, about 5,500 words each.
         seed: another seed gives other texts, and other halves of the words.
-        size_mb: MB (10**6 bytes) of XML, at most one stream more; replaces `articles`.
         pages_per_stream: pages of each bz2 stream; the official dumps have 100.
 
     Raises:
         ConfigError: An argument is out of its range.
     """
     for name, value, low, high in (
-        ("articles", articles, 1, 10_000_000), ("tales", tales, 0, 10_000),
+        ("articles", articles, 1, 10_000_000),
+        ("tales", tales, 0, 10_000),
         ("pages_per_stream", pages_per_stream, 1, 100_000),
-        ("size_mb", 1 if size_mb is None else size_mb, 1e-6, 100_000),
-    ):  # fmt: skip
+    ):
         if not low <= value <= high:
             raise ConfigError(f"{name}: expected {low} to {high}, got {value}")
     words = Words.of_world(seed)
-    pages = make_pages(words, seed=seed, articles=articles if size_mb is None else None)
-    dump = write_dump(
-        folder, pages, pages_per_stream=pages_per_stream,
-        max_bytes=None if size_mb is None else int(size_mb * 1e6),
-    )  # fmt: skip
+    pages = make_pages(words, seed=seed, articles=articles)
+    dump = write_dump(folder, pages, pages_per_stream=pages_per_stream)
     books = write_books(folder, (make_book(words, seed=seed, number=n) for n in range(tales)))
     texts = write_texts(folder, words=words, seed=seed, count=articles // _ARTICLES_PER_TEXT)
     tasks = write_task_datasets(folder, words=words, seed=seed)

@@ -84,10 +84,10 @@ def write_books(folder: str, books: Iterable[Book]) -> str:
 
 def book_bytes(book: Book, number: int) -> bytes:
     """Return the file of a book: UTF-8, lines end in CR LF, every second one has a BOM."""
-    contents = "\n".join(f"  {_ROMAN[place]}. Chapter" for place in range(len(book.chapters)))
+    contents = "\n".join(f"  {_ROMAN[index]}. Chapter" for index in range(len(book.chapters)))
     chapters = "\n".join(
-        f"\n\n\nCHAPTER {_ROMAN[place]}\n\n" + "\n".join(f"\n{_wrap(text)}" for text in paragraphs)
-        for place, paragraphs in enumerate(book.chapters)
+        f"\n\n\nCHAPTER {_ROMAN[index]}\n\n" + "\n".join(f"\n{_wrap(text)}" for text in paragraphs)
+        for index, paragraphs in enumerate(book.chapters)
     )
     text = _FORM.format(
         title=book.title, upper=book.title.upper(), author=book.author, number=90_000 + number,

@@ -29,9 +29,8 @@ class DumpFiles(NamedTuple):
 
 
 def write_dump(
-    folder: str, pages: Iterable[Page], *, date: str = "20260101", pages_per_stream: int = 100,
-    max_bytes: int | None = None,
-) -> DumpFiles:  # fmt: skip
+    folder: str, pages: Iterable[Page], *, date: str = "20260101", pages_per_stream: int = 100
+) -> DumpFiles:
     """Write pages as `samplewiki-DATE-pages-articles-multistream.xml.bz2`, its index and its sums.
 
     Memory holds one stream and the index, however large the dump is.
@@ -41,7 +40,6 @@ def write_dump(
         pages: the pages, in order.
         date: eight digits, for the names of the files and the time of the revisions.
         pages_per_stream: pages of each bz2 stream; the official dumps have 100.
-        max_bytes: end after the stream that reaches this many bytes of XML.
     """
     fs, root = file_system(folder)
     fs.makedirs(root, exist_ok=True)
@@ -52,7 +50,7 @@ def write_dump(
     offset = xml_bytes = 0
     index = list[str]()
     with fs.open(paths[0], "wb") as out:
-        for xml, titles in _streams(pages, max_bytes, year=date[:4], count=pages_per_stream):
+        for xml, titles in _streams(pages, year=date[:4], count=pages_per_stream):
             data = bz2.compress(xml)
             out.write(data)
             sha1.update(data)
@@ -68,16 +66,15 @@ def write_dump(
 
 
 def _streams(
-    pages: Iterable[Page], max_bytes: int | None, *, year: str, count: int
+    pages: Iterable[Page], *, year: str, count: int
 ) -> Iterator[tuple[bytes, list[tuple[int, str]]]]:
     """Yield the XML of each stream with the id and title of its pages."""
     yield _HEADER.encode(), []
-    numbered, written = enumerate(pages, 1), 0
-    while (max_bytes is None or written < max_bytes) and (batch := list(islice(numbered, count))):
+    numbered = enumerate(pages, 1)
+    while batch := list(islice(numbered, count)):
         # Deleted pages leave gaps between the ids.
         with_ids = [(10 + number + number // 7, page) for number, page in batch]
         xml = "".join(_page_xml(page, page_id, year) for page_id, page in with_ids).encode()
-        written += len(xml)
         yield xml, [(page_id, escape(page.title)) for page_id, page in with_ids]
     yield b"</mediawiki>\n", []
 

@@ -39,16 +39,15 @@ class Page(NamedTuple):
     """Prose of an article as a reader sees it."""
 
 
-def make_pages(words: Words, *, seed: int, articles: int | None) -> Iterator[Page]:
+def make_pages(words: Words, *, seed: int, articles: int) -> Iterator[Page]:
     """Yield the articles of a world in order, and among them everything else that a wiki has.
 
     Args:
         words: all words of the world.
         seed: of the world; page n depends on the seed and n only.
-        articles: number of articles; None for no end.
+        articles: number of articles.
     """
-    number = 0
-    while articles is None or number < articles:
+    for number in range(articles):
         draw = seeded("page", seed, number)
         topic, sentences = words.document(draw)
         title = _title(words, draw, topic, number)
@@ -58,7 +57,6 @@ def make_pages(words: Words, *, seed: int, articles: int | None) -> Iterator[Pag
         if number == 0:
             yield Page(0, f"{title} (draft)", f"{article.text}\n{_UNCLOSED}", kind="malformed")
             yield _contaminated(words, seed)
-        number += 1
 
 
 def _title(words: Words, draw: random.Random, topic: int, number: int) -> str:
@@ -123,10 +121,10 @@ def _mark_up(sentence: str, nouns: Sequence[str], draw: random.Random) -> str:
     """Return a sentence with markup that its reader does not see, in about half of the cases."""
     words = sentence.rstrip(".").split()
     chance = draw.random()
-    for place, word in enumerate(words):
+    for index, word in enumerate(words):
         if word.lower() in nouns and chance < 0.3:
             target = capitalize(word)
-            words[place] = draw.choice((f"[[{target}|{word}]]", f"[[{word}]]", f"''{word}''"))
+            words[index] = draw.choice((f"[[{target}|{word}]]", f"[[{word}]]", f"''{word}''"))
             break
     if chance > 0.95:
         words.insert(1, "<!-- unread -->")

@@ -144,7 +144,7 @@ def _swag(words: Words, draw: random.Random, number: int) -> Row:
     row = _pair(words, draw, forms, (topics[right], topics[right]), str(right), "..")
     endings = [words.fill("N was A and A", draw, topic).lower() + "." for topic in topics]
     endings[right] = row.pop("second").lower()
-    return row | {f"ending{place}": text for place, text in enumerate(endings)}
+    return row | {f"ending{index}": text for index, text in enumerate(endings)}
 
 
 def _squad_1(words: Words, draw: random.Random, number: int) -> Row:

@@ -108,11 +108,11 @@ class Words(NamedTuple):
         opposite of the first topic. The text begins with a capital.
         """
         text = list[str]()
-        place = 0
+        num_words = 0
         for symbol in form.split():
-            pool = self._pool(symbol, topics[place % len(topics)])
+            pool = self._pool(symbol, topics[num_words % len(topics)])
             if pool is not None:
-                place += symbol in "NVA"
+                num_words += symbol in "NVA"
                 symbol = draw.choice([word for word in pool if word not in text])
             text.append(symbol)
         return capitalize(" ".join(text))

@@ -44,6 +44,28 @@ def _copy(url: str, sha256: str) -> str:
     return str(copy)
 
 
+def upstream_artifacts(
+    artifacts: Iterable[StoredArtifact], *, excluded_input: str = ""
+) -> dict[str, StoredArtifact]:
+    """Return artifacts with everything that they were built from, by id, each after its inputs.
+
+    Deleted artifacts are omitted, and inputs named `excluded_input` are not followed.
+    """
+    known: dict[str, StoredArtifact] = {}
+
+    def add(artifact: StoredArtifact) -> None:
+        for ref in artifact.manifest.inputs:
+            if ref.artifact_id not in known and ref.name != excluded_input:
+                with contextlib.suppress(ArtifactNotFoundError):
+                    add(artifact.store.input(ref))
+        known[artifact.manifest.artifact_id] = artifact
+
+    for artifact in artifacts:
+        if artifact.manifest.artifact_id not in known:
+            add(artifact)
+    return known
+
+
 @dataclass(frozen=True)
 class StoredArtifact:
     """Published artifact of a store.
@@ -162,22 +184,21 @@ class StoredArtifact:
             with backend.open(path) as source:
                 sha256 = hashlib.file_digest(cast("Any", source), "sha256").hexdigest()
         if sha256 != entry.sha256:
-            raise ArtifactCorruptError(
-                f"{self}: {backend.url(path)}: expected sha256 {entry.sha256}, got {sha256}. Run "
-                "`bertloom verify`, which quarantines the artifact, then the recipe again"
-            )
+            raise self._corrupt(path, f"expected sha256 {entry.sha256}, got {sha256}")
         _CHECKED.add(checked)
 
     def _check_size(self, entry: FileEntry) -> None:
-        path, backend, size = self._path(entry), self.store.backend, None
+        path, backend, size = self._path(entry), self.store.backend, "no file"
         if (checked := (backend.root, path)) in _CHECKED:
             return
         with contextlib.suppress(FileNotFoundError):
-            size = backend.size(path)
-        if size != entry.size_bytes:
-            raise ArtifactCorruptError(
-                f"{self}: {backend.url(path)}: expected {entry.size_bytes:,} bytes, got "
-                f"{'no file' if size is None else f'{size:,}'}. Run `bertloom verify`, which "
-                "quarantines the artifact, then the recipe again"
-            )
+            size = f"{backend.size(path)} bytes"
+        if size != f"{entry.size_bytes} bytes":
+            raise self._corrupt(path, f"expected {entry.size_bytes} bytes, got {size}")
         _CHECKED.add(checked)
+
+    def _corrupt(self, path: str, problem: str) -> ArtifactCorruptError:
+        return ArtifactCorruptError(
+            f"{self}: {self.store.url(path)}: {problem}. Run `bertloom verify`, which quarantines "
+            "the artifact, then the recipe again"
+        )

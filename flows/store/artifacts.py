@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
 _FORMAT = {"layout": 5, "digest": "sha256"}
 
-_CONFLICTS = "quarantine/conflicts"
 _MAX_SHOWN = 5
 _LOGGER = logging.getLogger(__name__)
 
@@ -81,23 +80,6 @@ class ListedArtifact(NamedTuple):
     def size(self) -> int:
         """Number of bytes."""
         return self.manifest.size_bytes if self.manifest else 0
-
-
-class Conflict(Record):
-    """Record of two different artifacts of one cache key."""
-
-    stage: str
-    cache_key: str
-    published: str
-    """Path of the manifest that was published first."""
-
-    other: str
-    """Path of the manifest that was refused."""
-
-    contents: tuple[str, str]
-    """Content digests of both."""
-
-    differing_files: tuple[str, ...]
 
 
 def size_error(entry: FileEntry, size: int | None) -> str:
@@ -436,32 +418,17 @@ class ArtifactStore:
         return Commit(manifest, created=True, replaced=replaced)
 
     def _check_same_content(self, winner: Manifest, loser: Manifest) -> None:
-        """Record and raise a conflict if two artifacts of one key differ."""
+        """Raise DeterminismError if two artifacts of one key differ."""
         if winner.content_digest == loser.content_digest:
             return
         files = [{entry.path: entry.sha256 for entry in m.files} for m in (winner, loser)]
         differing = sorted({path for path, _ in files[0].items() ^ files[1].items()})
-        conflict = Conflict(
-            stage=loser.stage,
-            cache_key=loser.cache_key,
-            published=winner.manifest_path,
-            other=loser.manifest_path,
-            contents=(winner.content_digest, loser.content_digest),
-            differing_files=tuple(differing),
-        )
-        record = f"{_CONFLICTS}/{loser.stage}/{loser.artifact_id}.json"
-        self.backend.put_if_absent(record, conflict.to_json())
         raise DeterminismError(
             f"{loser.stage}: expected the files of {winner.artifact_id} for cache key "
             f"{loser.cache_key[:12]}, got other content of {', '.join(differing[:_MAX_SHOWN])}. "
-            f"{loser.artifact_id} stays for comparison. The stage depends on an input that is not "
-            f"part of its key; see {self.url(record)}"
+            f"{self.url(loser.artifact_path)} stays for comparison. The stage depends on an input "
+            "that is not part of its key"
         )
-
-    def conflicts(self) -> dict[str, Conflict]:
-        """Return the recorded conflicts that can be read, by path of the record."""
-        records = read_records(self.backend, Conflict, self.backend.names(_CONFLICTS))
-        return {path: item for path, item in records.items() if isinstance(item, Conflict)}
 
     def quarantine(self, path: str, *, expected: bytes, reason: str) -> None:
         """Move a pointer below `keys/` to quarantine if it still is `expected`, corrupt or not.

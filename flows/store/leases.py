@@ -16,7 +16,6 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
 
 from flows.store.activity import ActiveRun, Heartbeat, read_live_heartbeat
 from flows.store.artifacts import ArtifactStore
@@ -35,41 +34,21 @@ class LeaseRecord(Record):
     token: str
     """Random, new each time that the lease is acquired."""
 
-    job_id: str = ""
-    """Job on an engine that builds the key, "" for none."""
-
-    job_url: str = ""
-
-
-class LeaseHolder(NamedTuple):
-    """Run that holds a lease."""
-
-    lease: LeaseRecord
-    heartbeat: Heartbeat
-
-    def __str__(self) -> str:
-        job = f"; job {self.lease.job_id} {self.lease.job_url}" if self.lease.job_id else ""
-        process = f"process {self.heartbeat.pid} on {self.heartbeat.host}"
-        return f"{self.lease.run_id} ({process}{job.rstrip()})"
-
 
 def lease_path(stage: str, cache_key: str) -> str:
     """Return the path of the lease of a key."""
     return f"leases/{stage}/{cache_key}.json"
 
 
-def read_lease(store: ArtifactStore, path: str) -> tuple[bytes | None, LeaseHolder | None]:
-    """Return the bytes of a lease's file, and its holder; None if it is free or corrupt."""
+def read_lease(store: ArtifactStore, path: str) -> tuple[bytes | None, Heartbeat | None]:
+    """Return the bytes of a lease's file, and the run that holds it; None if it is free."""
     stored = store.backend.read_if_exists(path)
     lease = LeaseRecord.from_json(stored)
-    heartbeat = read_live_heartbeat(store, lease.run_id) if lease is not None else None
-    if lease is None or heartbeat is None:
-        return stored, None
-    return stored, LeaseHolder(lease, heartbeat)
+    return stored, read_live_heartbeat(store, lease.run_id) if lease is not None else None
 
 
-def live_holders(store: ArtifactStore) -> dict[tuple[str, str], LeaseHolder]:
-    """Return the holders of all leases that are not free, by stage and cache key."""
+def live_holders(store: ArtifactStore) -> dict[tuple[str, str], Heartbeat]:
+    """Return the runs that hold all leases that are not free, by stage and cache key."""
     holders = {}
     for path in store.backend.names("leases"):
         _, stage, name = path.split("/")
@@ -80,8 +59,8 @@ def live_holders(store: ArtifactStore) -> dict[tuple[str, str], LeaseHolder]:
 
 
 @contextmanager
-def acquire_or_holder(run: ActiveRun, stage: str, cache_key: str) -> Iterator[Lease | LeaseHolder]:
-    """Hold a lease for a block if it is free. Yield it, or its holder if it is not free."""
+def acquire_or_holder(run: ActiveRun, stage: str, cache_key: str) -> Iterator[Lease | Heartbeat]:
+    """Hold a lease for a block if it is free. Yield it, or the run that holds it."""
     lease = Lease(run, lease_path(stage, cache_key))
     if (other := lease.acquire()) is not None:
         yield other
@@ -104,11 +83,11 @@ class Lease:
         self.run_id = run.run_id
         self._store, self._path = run.store, path
         self._record = LeaseRecord(run_id=run.run_id, token=uuid.uuid4().hex)
-        self._lock, self._released = threading.Lock(), threading.Event()
+        self._released = threading.Event()
         self._loss: threading.Thread | None = None
 
-    def acquire(self) -> LeaseHolder | None:
-        """Acquire the lease if it is free. Return its holder if it is not."""
+    def acquire(self) -> Heartbeat | None:
+        """Acquire the lease if it is free. Return the run that holds it if it is not."""
         data = self._record.to_json()
         while True:
             stored, holder = read_lease(self._store, self._path)
@@ -123,8 +102,7 @@ class Lease:
         Raises:
             Exception: The file cannot be read.
         """
-        with self._lock:
-            return self._store.backend.read_if_exists(self._path) == self._record.to_json()
+        return self._store.backend.read_if_exists(self._path) == self._record.to_json()
 
     def watch(self) -> None:
         """Call `on_lost` from now on if another run took the lease."""
@@ -138,15 +116,6 @@ class Lease:
         while not self._released.is_set():
             self.on_lost()
             self._released.wait(_LOST_SECONDS)
-
-    def name_job(self, job_id: str, url: str) -> None:
-        """Add the engine's job that builds the key to the lease, if it is still held."""
-        with self._lock:
-            named = self._record.model_copy(update={"job_id": job_id, "job_url": url})
-            if self._store.backend.compare_and_swap(
-                self._path, named.to_json(), expected=self._record.to_json()
-            ):
-                self._record = named
 
     def new_holder(self) -> str:
         """Return who holds the lease now, "" if it is free."""

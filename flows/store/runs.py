@@ -8,7 +8,7 @@ A run that says `running` and is not alive (`flows.store.activity`) has ended wi
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -167,12 +167,11 @@ def list_runs(
 ) -> dict[str, RunRecord | ArtifactCorruptError]:
     """Return all runs newest first, or some. One that ended without saying so is `crashed`."""
     records = read_runs(store, reversed(run_ids(store)) if ids is None else ids)
-    for run_id, liveness in _check_running(store, records.values()).items():
-        if liveness.is_over:
-            current = read_run(store, run_id)
-            if current.state == "running":  # otherwise it has ended since
-                current = _ended(current, "crashed", f"{liveness.reason}. {RESUME_HINT}")
-            records[run_id] = current
+    for run_id, reason in _find_crashed(store, records.values()).items():
+        current = read_run(store, run_id)
+        if current.state == "running":  # otherwise it has ended since
+            current = _ended(current, "crashed", f"{reason}. {RESUME_HINT}")
+        records[run_id] = current
     return records
 
 
@@ -189,19 +188,14 @@ def find_run(store: ArtifactStore, name: str) -> tuple[RunRecord, bool]:
         ArtifactCorruptError: The record is corrupt.
     """
     records = read_runs(store, reversed(run_ids(store)))
-    recipes = {
-        run_id: record.recipe_name if isinstance(record, RunRecord) else None
-        for run_id, record in records.items()
-    }
-    matches = [run_id for run_id in recipes if run_id.startswith(name)]
-    if name in recipes or not name:
-        matches = [name] if name else matches[:1]
-    matches = matches or [run_id for run_id, recipe in recipes.items() if recipe == name][:1]
+    recipes = {key: getattr(record, "recipe_name", None) for key, record in records.items()}
+    of_recipe = [run_id for run_id, recipe in recipes.items() if name in (recipe, "")]
+    matches = [run_id for run_id in recipes if name and run_id.startswith(name)]
+    matches = [name] if name in recipes else matches or of_recipe[:1]
     if not matches:
-        num_corrupt = sum(recipe is None for recipe in recipes.values())
         raise ArtifactNotFoundError(
-            f"{store.root}: expected a run or a recipe, got {name!r} (runs: {len(recipes)}, "
-            f"corrupt: {num_corrupt}). `bertloom runs` lists them"
+            f"{store.root}: expected a run or a recipe, got {name!r}. `bertloom runs` lists the "
+            f"{len(recipes):,} runs"
         )
     if len(matches) > 1:
         shown = ", ".join(reversed(matches[:3]))
@@ -216,64 +210,30 @@ def find_run(store: ArtifactStore, name: str) -> tuple[RunRecord, bool]:
 # Records of runs that ended without saying so
 
 
-class Liveness(NamedTuple):
-    """Result of a check if a run that says `running` has ended, with the reason."""
-
-    is_over: bool
-    reason: str
-
-
-def reconcile_runs(store: ArtifactStore) -> dict[str, Liveness]:
-    """Mark every run that says `running` and has ended as crashed.
-
-    Returns:
-        Every run that said `running`, by id. It is marked if it is over.
-    """
-    records = read_runs(store, run_ids(store))
-    return {
-        run_id: liveness._replace(is_over=liveness.is_over and _mark(store, run_id))
-        for run_id, liveness in _check_running(store, records.values()).items()
-    }
-
-
-def _check_running(
+def _find_crashed(
     store: ArtifactStore, records: Iterable[RunRecord | ArtifactCorruptError]
-) -> dict[str, Liveness]:
-    """Return for each record that says `running` whether the run has ended, by run id.
+) -> dict[str, str]:
+    """Return why the records that say `running` and are not alive have ended, by run id.
 
     A run deletes its heartbeat after the last write of its record. The heartbeats are therefore
     read after the records.
     """
-    heartbeats, results = read_heartbeats(store), {}
+    heartbeats, reasons = read_heartbeats(store), {}
     for record in records:
         if isinstance(record, RunRecord) and record.state == "running":
             heartbeat = heartbeats.get(record.run_id)
-            reason = f"process {record.pid} on {record.host} is gone"
-            if heartbeat is not None and not heartbeat.is_gone:
-                reason = f"last heartbeat {format_duration(heartbeat.silence)} ago"
-            is_over = heartbeat is None or not heartbeat.is_live
-            results[record.run_id] = Liveness(is_over, reason)
-    return results
+            if heartbeat is None or heartbeat.is_gone:
+                reasons[record.run_id] = f"process {record.pid} on {record.host} is gone"
+            elif not heartbeat.is_live:
+                silence = format_duration(heartbeat.silence)
+                reasons[record.run_id] = f"last heartbeat {silence} ago"
+    return reasons
 
 
 def mark_crashed_runs(store: ArtifactStore, *, recipe: str) -> list[str]:
     """Mark the newest runs of a recipe whose process on this machine is gone; return their ids."""
     runs = (run for run in _newest_running(store) if run.recipe_name == recipe and run.is_gone)
     return [run.run_id for run in runs if _mark(store, run.run_id)]
-
-
-def runs_without_report(store: ArtifactStore, *, recipe: str) -> list[RunRecord]:
-    """Return ended runs of a recipe whose process on this machine was gone before the report."""
-    paths = set(store.backend.names("runs"))
-    ids = [run_id for run_id in run_ids(store) if report_path(run_id) not in paths]
-    return [
-        record
-        for record in read_runs(store, ids[-_MAX_NEWEST:]).values()
-        if isinstance(record, RunRecord)
-        and record.state in ("completed", "failed")
-        and record.recipe_name == recipe
-        and record.is_gone
-    ]
 
 
 def mark_flow_run_ended(

@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
-from flows.store.artifacts import ArtifactStore, Conflict, size_error
+from flows.store.artifacts import ArtifactStore, size_error
 from flows.store.backend import StoreBackend
 from flows.store.pointers import Pointer, Ref
 from flows.store.records import read_records
@@ -156,8 +156,7 @@ def check_records(store: ArtifactStore) -> list[str]:
     refs = read_records(backend, Ref, _below("refs", existing))
     run_ids = sorted({path.split("/")[1] for path in existing if path.startswith("runs/")})
     runs = read_runs(store, run_ids)
-    conflicts = read_records(backend, Conflict, _below("quarantine/conflicts", existing))
-    records = (*pointers.values(), *refs.values(), *runs.values(), *conflicts.values())
+    records = (*pointers.values(), *refs.values(), *runs.values())
     errors = [str(record) for record in records if isinstance(record, ArtifactCorruptError)]
     expected = {record_path(run_id): "other files of the run exist" for run_id in run_ids}
     for ref in refs.values():

@@ -102,7 +102,6 @@ class StepBatch(NamedTuple):
             the objective has no next sentence prediction.
         instances: Number of instances in the global batch.
         tokens: Number of tokens in the global batch.
-        state: State of the loader after this batch.
     """
 
     micro_batches: tuple[PretrainingBatch, ...]
@@ -110,19 +109,3 @@ class StepBatch(NamedTuple):
     pairs: int
     instances: int
     tokens: int
-    state: LoaderState
-
-
-class LoaderState(NamedTuple):
-    """State of a loader, from which it resumes with the next batch on any number of ranks.
-
-    It is only valid for the same artifact, seed and batch configuration.
-
-    Attributes:
-        window: Start of the next batch's window in the endless shuffled stream of instances
-            (`model.data.sampler`).
-        batch: Number of the next batch in that window.
-    """
-
-    window: int = 0
-    batch: int = 0

@@ -1,13 +1,14 @@
 """Data loader: an endless, reproducible sequence of batches of an artifact's instances.
 
-A batch is a function of (seed, configuration, position in the stream). Ranks do not communicate:
-each computes the whole global batch and builds tensors of its share. One thread prepares batches
-ahead. Worker processes are not needed, because NumPy works on whole batches and mostly releases the
-interpreter lock.
+A batch is a function of (seed, configuration, number of instances before it). Ranks do not
+communicate: each computes the whole global batch and builds tensors of its share. One thread
+prepares batches ahead. Worker processes are not needed, because NumPy works on whole batches and
+mostly releases the interpreter lock.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,19 +18,20 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from model.data.batches import LoaderState, PretrainingBatch, StepBatch
+from model.data.batches import PretrainingBatch, StepBatch
 from model.data.collator import MicroBatchCollator
 from model.data.dataset import InstanceDataset, InstanceRows, RowHeaders
 from model.data.masks import apply_dynamic_masks, count_dynamic_masks
-from model.data.sampler import BatchSampler, Window, rank_share
+from model.data.sampler import rank_share, stream_rows
 from pipelines.arrays import Int64s, offsets_of
 from pipelines.instances.masking import VocabularyIds
 from schemas.corpus_configs import MaskingConfig
 from schemas.errors import ConfigError
 from schemas.model_configs import BatchConfig
 
-# Instances that are read and masked at once: small batches share NumPy calls. Affects only speed.
-_GROUP = 1 << 11
+# Instances that are ordered, and that are read and masked at once: small batches share calls of
+# NumPy. Affects only speed.
+_PLANNED, _GROUP = 1 << 14, 1 << 11
 _SORTED = 1 << 12  # instances that `eval_batches` sorts by length at once
 
 Item = TypeVar("Item")
@@ -39,7 +41,7 @@ class PretrainingDataLoader:
     """Endless iterable of one `StepBatch` per training step.
 
     Every iterator starts at the given state and has its own thread, which ends when the iterator is
-    closed. The `state` of a batch resumes after it.
+    closed.
 
     Args:
         dataset: Instances to load.
@@ -49,7 +51,7 @@ class PretrainingDataLoader:
         vocabulary: Vocabulary of the instances.
         dynamic_masking: Configuration of masks that differ in each epoch. None: stored masks.
         rank, world_size: Rank of this process, and number of ranks.
-        state: Start state.
+        position: Number of instances to skip, those of earlier batches over all ranks.
         pin_memory: Put tensors into pinned memory, for asynchronous copies to a GPU.
         prefetch_factor: Number of batches that a thread prepares ahead; 0 for no thread.
 
@@ -68,18 +70,24 @@ class PretrainingDataLoader:
         dynamic_masking: MaskingConfig | None = None,
         rank: int = 0,
         world_size: int = 1,
-        state: LoaderState = LoaderState(),  # noqa: B008 - immutable
+        position: int = 0,
         pin_memory: bool = False,
         prefetch_factor: int = 2,
     ) -> None:
+        self._size = batch.global_batch_size
+        if self._size < world_size:
+            raise ConfigError(
+                f"batch.global_batch_size: expected at least {world_size}, so that each of the "
+                f"{world_size} processes has an instance of every batch, got {self._size}. Raise "
+                "it or use fewer processes."
+            )
         self._dataset, self._collator, self._vocabulary = dataset, collator, vocabulary
-        self._sampler = BatchSampler(dataset, batch=batch, seed=seed, world_size=world_size)
         self._seed = seed
         # `left-to-right` predicts every token and uses no masks.
         self._is_causal = collator.objective == "left-to-right"
         self._dynamic_masking = None if self._is_causal else dynamic_masking
         self._rank, self._world_size = rank, world_size
-        self._state = state
+        self._position = position
         self._pin_memory = pin_memory
         self._prefetch_factor = prefetch_factor
 
@@ -88,49 +96,31 @@ class PretrainingDataLoader:
         return prefetch(batches, size=self._prefetch_factor) if self._prefetch_factor else batches
 
     def _batches(self) -> Generator[StepBatch]:
-        start, number = self._state
-        while True:
-            window = self._sampler.window(start)
-            count = len(window.bounds) - 1
-            if not 0 <= number < count:
-                raise ConfigError(
-                    f"the loader's state names batch {number} of a window of {count}: it belongs "
-                    "to other instances or another batch configuration"
+        group = self._size * max(1, _GROUP // self._size)
+        planned = group * max(1, _PLANNED // group)
+        for start in itertools.count(self._position, planned):
+            rows, epochs = stream_rows(start, planned, size=len(self._dataset), seed=self._seed)
+            for first in range(0, planned, group):
+                yield from self._step_batches(
+                    rows[first : first + group], epochs[first : first + group]
                 )
-            group = max(1, _GROUP * count // len(window.rows))
-            for first in range(number, count, group):
-                yield from self._step_batches(window, first, min(first + group, count))
-            start, number = window.end, 0
 
-    def _step_batches(self, window: Window, first: int, end: int) -> Iterator[StepBatch]:
-        """Return batches first .. end-1 of the window."""
-        selection = slice(window.bounds[first], window.bounds[end])
-        bounds = window.bounds[first : end + 1] - selection.start
-        headers = self._dataset.headers(window.rows[selection])
-        epochs = window.epochs[selection]
+    def _step_batches(self, rows: Int64s, epochs: Int64s) -> Iterator[StepBatch]:
+        """Return the batches of these instances of the stream, a multiple of their size."""
+        headers = self._dataset.headers(rows)
+        batches = [slice(first, first + self._size) for first in range(0, len(rows), self._size)]
         shares = [
-            start
-            + rank_share(headers.lengths[start:stop], rank=self._rank, world_size=self._world_size)
-            for start, stop in pairwise(bounds)
+            batch.start
+            + rank_share(headers.lengths[batch], rank=self._rank, world_size=self._world_size)
+            for batch in batches
         ]
         order = np.concatenate(shares)
         own = self._with_masks(self._dataset.read(headers.take(order)), epochs[order])
         own_bounds = offsets_of([len(share) for share in shares])
-        for number, (start, stop) in enumerate(pairwise(bounds)):
-            next_batch = first + number + 1
-            is_last = next_batch == len(window.bounds) - 1
-            yield self._step_batch(
-                headers.take(slice(start, stop)),
-                epochs[start:stop],
-                own=own.part(own_bounds[number], own_bounds[number + 1]),
-                state=LoaderState(window.end, 0)
-                if is_last
-                else LoaderState(window.start, next_batch),
-            )
+        for batch, (first, end) in zip(batches, pairwise(own_bounds), strict=True):
+            yield self._step_batch(headers.take(batch), epochs[batch], own=own.part(first, end))
 
-    def _step_batch(
-        self, headers: RowHeaders, epochs: Int64s, *, own: InstanceRows, state: LoaderState
-    ) -> StepBatch:
+    def _step_batch(self, headers: RowHeaders, epochs: Int64s, *, own: InstanceRows) -> StepBatch:
         """Return a global batch with the given headers and epochs, and this rank's share."""
         micro_batches = self._collator(own)
         if self._pin_memory:
@@ -142,7 +132,6 @@ class PretrainingDataLoader:
             pairs=int(np.count_nonzero(headers.next_sentence_label >= 0)) if has_pairs else 0,
             instances=len(headers.rows),
             tokens=int(headers.lengths.sum()),
-            state=state,
         )
 
     def _with_masks(self, instances: InstanceRows, epochs: Int64s) -> InstanceRows:

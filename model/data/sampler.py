@@ -1,10 +1,8 @@
-"""Batch sampler: instances of global batches, and their distribution to ranks.
+"""Order of instances, and their distribution to ranks.
 
-Everything is a function of (seed, configuration, position in the stream). The stream is endless:
-one shuffle of all instances per epoch (`stream_rows`). Batches are planned per *window*, a range of
-the stream that contains only full batches; the next window starts right after it. So no instance is
-lost, every batch is full, and the state is two numbers: the start of the window and the next batch
-in it.
+Everything is a function of (seed, position). The stream is endless: one shuffle of all instances
+per epoch. A batch is the next instances of the stream, so no instance is lost, every batch is full,
+and a run resumes from the number of instances that it has read.
 """
 
 from __future__ import annotations
@@ -14,11 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from model.data.dataset import InstanceDataset
 from pipelines.arrays import Int64s, UInt64s
 from pipelines.seeds import key_for, random_bits
-from schemas.errors import ConfigError
-from schemas.model_configs import BatchConfig
 
 # Luby and Rackoff prove that four rounds suffice for wide halves. For halves of one and two bits,
 # all orders of 5 and 6 elements are equally likely (chi squared test) from 16 rounds.
@@ -119,57 +114,6 @@ def keys_by_epoch(epochs: Int64s, *, seed: int, purpose: str) -> UInt64s:
     first, last = int(epochs.min()), int(epochs.max())
     keys = [key_for(seed, purpose, epoch) for epoch in range(first, last + 1)]
     return np.array(keys, np.uint64)[epochs - first]
-
-
-# Plan many instances at once to amortize NumPy call overhead; more than 16 thousand do not help.
-_PLANNED, _PLANNED_BATCHES = 1 << 14, 256
-
-
-class Window(NamedTuple):
-    """Batches of a range of the stream.
-
-    Attributes:
-        start, end: Stream positions of its first instance and of the next window.
-        rows: Instances, batch after batch, int64.
-        epochs: Epoch of each instance, int64.
-        bounds: Batch k is rows[bounds[k] : bounds[k + 1]]; int64 of shape (batches + 1,).
-    """
-
-    start: int
-    end: int
-    rows: Int64s
-    epochs: Int64s
-    bounds: Int64s
-
-
-class BatchSampler:
-    """Sequence of the global batches of a run."""
-
-    def __init__(
-        self, instances: InstanceDataset, *, batch: BatchConfig, seed: int, world_size: int = 1
-    ) -> None:
-        """Prepare to plan batches of these instances.
-
-        Raises:
-            ConfigError: A batch has fewer instances than ranks.
-        """
-        if batch.global_batch_size < world_size:
-            raise ConfigError(
-                f"batch.global_batch_size: expected at least {world_size}, so that each of the "
-                f"{world_size} processes has an instance of every batch, got "
-                f"{batch.global_batch_size}. Raise it or use fewer processes."
-            )
-        self._instances = instances
-        self._seed = seed
-        self._size = batch.global_batch_size
-        self._batches = min(_PLANNED_BATCHES, max(1, _PLANNED // self._size))
-
-    def window(self, start: int) -> Window:
-        """Return the window that starts at a position of the stream."""
-        count = self._batches * self._size
-        rows, epochs = stream_rows(start, count, size=len(self._instances), seed=self._seed)
-        bounds = np.arange(self._batches + 1) * self._size
-        return Window(start, start + count, rows, epochs, bounds)
 
 
 def rank_share(lengths: Int64s, *, rank: int, world_size: int) -> Int64s:

@@ -23,7 +23,7 @@ from model.attention import Dropout, seed_dropout
 from model.bert import BertModel, Dense, initialize_weights
 from model.finetuning.batches import TaskBatch, TaskOutput
 from model.finetuning.heads import add_loss
-from model.finetuning.task_model import check_length, task_model_from_checkpoint
+from model.finetuning.task_model import task_model_from_checkpoint
 from model.finetuning.window_lstm import BiLSTM, lay_out_windows
 from schemas.errors import ConfigError
 from schemas.finetune_configs import MIN_LAYERS, LayerChoice, TaskTypeName
@@ -155,9 +155,6 @@ class FeatureTagger(nn.Module):
         Args:
             batch: Windows on the model's device, with ascending `positions`.
             scale: Factor of the summed loss: 1 / labeled words of the global batch.
-
-        Raises:
-            TrainingError: A sequence exceeds the encoder's positions.
         """
         counts = batch.position_counts
         assert counts is not None  # noqa: S101  # for mypy
@@ -178,7 +175,6 @@ class FeatureTagger(nn.Module):
 
         They are constants of a training, whose encoder is frozen and has no dropout.
         """
-        check_length(batch.tokens, self.config)
         assert batch.positions is not None  # noqa: S101  # for mypy
         with torch.no_grad():
             layers = self.bert(batch.tokens, all_layers=True).layers
@@ -195,7 +191,7 @@ def feature_tagger_from_checkpoint(
     dropout: float,
     seed: int,
 ) -> tuple[FeatureTagger, list[str]]:
-    """Return a tagger on the encoder of a checkpoint in Hugging Face's layout, and notes for users.
+    """Return a tagger on the encoder of a checkpoint in Hugging Face's layout, and notes.
 
     Args:
         folder_url: Folder of a pretrained or fine-tuned model, a local path or any fsspec URL. A

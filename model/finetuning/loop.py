@@ -168,9 +168,9 @@ class FineTuningModule(TrainingModule[TaskStep]):
             total=self.total_steps,
         )
 
-    def _load_state(self, given: dict[str, Any], where: str) -> None:
+    def _load_state(self, state: dict[str, Any], where: str) -> None:
         del where  # the caller names it
-        self.progress = TrialState(**given)
+        self.progress = TrialState(**state)
 
     def _new_optimizer(self) -> Optimizer:
         config = self.config.optimizer.model_copy(

@@ -37,7 +37,7 @@ from pipelines.arrays import Float32s, Int64s, ranges
 from pipelines.wordpiece.text_rules import get_text_rules
 from pipelines.wordpiece.tokenizer import WordPieceTokenizer
 from pipelines.wordpiece.vocab_files import read_vocab
-from schemas.errors import CheckpointError, PredictionsError, TrainingError
+from schemas.errors import PredictionsError, TrainingError
 from schemas.finetune_configs import FeaturesConfig
 
 
@@ -88,21 +88,15 @@ class Predictor(Encoding):
         """Read all but the weights of a fine-tuned artifact, from a local path or any fsspec URL.
 
         Raises:
-            CheckpointError: It has no model fine-tuned by bertloom, or its files do not match.
+            CheckpointError: It has no model fine-tuned by bertloom.
         """
-        kind, labels, own = describe_task_model(folder)
+        labels, own = describe_task_model(folder)
         about = validate(_About, own, where=f"{folder}: config.json, bertloom")
-        task = find_task(about.task)
-        if task.type != kind:
-            raise CheckpointError(
-                f"{folder}: config.json: expected a head for {task.type}, the type of "
-                f"{task.name}, got one for {kind}: the file was changed"
-            )
         vocab = read_vocab(vocabulary_url(folder))
         return cls(
             folder=folder,
             tokenizer=WordPieceTokenizer(vocab, **get_text_rules(about.model_dump())),
-            task=task,
+            task=find_task(about.task),
             labels=labels,
             config=about.features,
             threshold=about.threshold,
@@ -154,13 +148,15 @@ def answer(
         PredictionsError: The models differ in vocabulary, labels or features.
     """
     first = predictors[0]
-    found = _answer_splits(
+    predictions = _answer_splits(
         predictors,
         {"": examples},
         per_device_max_tokens=per_device_max_tokens,
         progress=progress,
     )[""]
-    return apply_threshold(found, first.threshold) if first.task.has_unanswerable else found
+    if not first.task.has_unanswerable:
+        return predictions
+    return apply_threshold(predictions, first.threshold)
 
 
 def _answer_splits(
@@ -208,34 +204,26 @@ def _answer_splits(
 
 
 def _check_alike(predictor: Predictor, first: Predictor) -> None:
-    for name in ("task", "labels", "config"):
-        if getattr(predictor, name) != getattr(first, name):
-            raise PredictionsError(
-                f"{predictor.folder} and {first.folder} differ in {name}: expected models of one "
-                "task with the same labels and features in an ensemble"
-            )
-    own, other = predictor.tokenizer, first.tokenizer
-    if (own.rules, own.vocab) != (other.rules, other.vocab):
+    own, other = (
+        (one.task, one.labels, one.config, one.tokenizer.vocab, one.tokenizer.rules)
+        for one in (predictor, first)
+    )
+    if own != other:
         raise PredictionsError(
-            f"{predictor.folder} and {first.folder} differ in vocabulary or text rules: expected "
-            "models with one vocabulary in an ensemble"
+            f"{predictor.folder}: expected the task, labels, features and vocabulary of "
+            f"{first.folder} in an ensemble, got others. Take models of one task and vocabulary"
         )
 
 
 def _mean(outputs: list[Float32s], *, is_probable: bool) -> Float32s:
     if len(outputs) == 1:
         return outputs[0]
-    stacked = np.stack(outputs).astype(np.float64)
-    mean: Float32s
-    if not is_probable:
-        mean = stacked.mean(axis=0).astype(np.float32)
-        return mean
-    stacked -= stacked.max(axis=-1, keepdims=True)
-    shares = np.exp(stacked)
-    shares /= shares.sum(axis=-1, keepdims=True)
-    # Logits whose softmax is the mean.
-    mean = np.log(np.maximum(shares.mean(axis=0), 1e-30)).astype(np.float32)
-    return mean
+    stacked = torch.from_numpy(np.stack(outputs)).double()
+    if is_probable:  # logits whose softmax is the mean
+        mean = stacked.softmax(dim=-1).mean(dim=0).clamp(min=1e-30).log()
+    else:
+        mean = stacked.mean(dim=0)
+    return mean.float().numpy()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -104,11 +104,10 @@ def _answer_dev(
     if task.has_unanswerable and task_type.is_answered(examples):
         threshold = best_threshold(examples, predictions)
         predictions = apply_threshold(predictions, threshold)
-    file = folder / predictions_file(DEV)
-    file.write_bytes(to_lines(predictions))
-    found = task_type.score_file(str(file), examples, task=task).metrics
-    warnings = _find_warnings(setup, predictions, found)
-    return ({DEV: found} if found else {}), threshold, warnings
+    (folder / predictions_file(DEV)).write_bytes(to_lines(predictions))
+    metrics = task_type.score_known(examples, predictions, task=task)
+    warnings = _find_warnings(setup, predictions, metrics)
+    return ({DEV: metrics} if metrics else {}), threshold, warnings
 
 
 def _find_warnings(

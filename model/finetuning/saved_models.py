@@ -2,7 +2,7 @@
 
 Written files load in transformers' class of the task type; for a feature-based tagger or a model
 with a BiLSTM, `BertModel` loads the encoder. Models that transformers saved from one of the four
-classes can be read too.
+classes can be read too, with `problem_type` for sequence classification.
 """
 
 from __future__ import annotations
@@ -107,24 +107,15 @@ def save_task_model(
     return {CONFIG_FILE: f"{config}\n".encode(), WEIGHTS_FILE: weights}
 
 
-class TaskModelDescription(NamedTuple):
-    """Description of a fine-tuned model in its config.json; see `TunedModel`."""
-
-    kind: TaskTypeName
-    labels: tuple[str, ...]
-    about: dict[str, Any]
-
-
-def describe_task_model(folder_url: str) -> TaskModelDescription:
-    """Read the description of a fine-tuned model, without its weights.
+def describe_task_model(folder_url: str) -> tuple[tuple[str, ...], dict[str, Any]]:
+    """Read `TunedModel.labels` and `about` of a fine-tuned model, without its weights.
 
     Raises:
         CheckpointError: The config.json is missing, unreadable, or of another model.
     """
     hf, where = read_config(folder_url), f"{folder_url.rstrip('/')}/{CONFIG_FILE}"
     kind, _ = _find_kind(hf, where=where)
-    labels = _labels(hf, kind=kind, outputs=len(hf.id2label or ()), where=where)
-    return TaskModelDescription(kind, labels, hf.bertloom)
+    return _labels(hf, kind=kind, outputs=len(hf.id2label or ()), where=where), hf.bertloom
 
 
 def load_task_model(folder_url: str) -> TunedModel:
@@ -147,12 +138,12 @@ def load_task_model(folder_url: str) -> TunedModel:
     model = _build(read, lstm, kind=kind, outputs=outputs)
     names = _names(model)
     shapes = {name_in_file: model.get_parameter(name).shape for name_in_file, name in names.items()}
-    found = from_hf_state(read.state, shapes, where=read.weights_url)
-    if _reads_pooler(model) and "bert.pooler.weight" not in found:
+    parameters = from_hf_state(read.state, shapes, where=read.weights_url)
+    if _reads_pooler(model) and "bert.pooler.weight" not in parameters:
         raise CheckpointError(
             f"{read.weights_url}: no pooler, which {kind} reads: the model is incomplete"
         )
-    fill_parameters(model, {names[name_in_file]: value for name_in_file, value in found.items()})
+    fill_parameters(model, {names[in_file]: value for in_file, value in parameters.items()})
     labels = _labels(hf, kind=kind, outputs=outputs, where=where)
     return TunedModel(model, labels, hf.bertloom)
 
@@ -200,8 +191,8 @@ def _build(
     if lstm is not None:
         dropout, size = lstm.dropout, lstm.lstm_hidden_size
     else:
-        given = hf.classifier_dropout
-        dropout, size = config.hidden_dropout_prob if given is None else given, None
+        own = hf.classifier_dropout
+        dropout, size = config.hidden_dropout_prob if own is None else own, None
     return TaskModel(
         config,
         kind=kind,
@@ -265,27 +256,14 @@ def _find_kind(hf: HFConfig, *, where: str) -> tuple[TaskTypeName, _LSTMFields |
     if hf.bertloom_bilstm is not None:
         fields = validate(_BiLSTMFields, hf.bertloom_bilstm, where=f"{where}, {BILSTM_KEY}")
         return fields.kind, fields
-    return _kind_of_architecture(hf, where=where), None
-
-
-def _kind_of_architecture(hf: HFConfig, *, where: str) -> TaskTypeName:
-    kinds = [kind for kind, head in HEADS.items() if head.architecture in hf.architectures]
-    if not kinds:
-        known = sorted({head.architecture for head in HEADS.values()})
-        raise CheckpointError(
-            f"{where}: architectures is {some_of(hf.architectures)}, expected one of "
-            f"{', '.join(known)}: this is not a fine-tuned model; fine-tune it first"
-        )
-    if len(kinds) == 1:
-        return kinds[0]
-    if hf.problem_type is None:  # transformers then decides by the number of outputs
-        return "regression" if len(hf.id2label or ()) == 1 else "classification"
-    for kind in kinds:
-        if HEADS[kind].problem == hf.problem_type:
-            return kind
+    for kind, head in HEADS.items():
+        if head.architecture in hf.architectures and head.problem in ("", hf.problem_type):
+            return kind, None
+    known = sorted({head.architecture for head in HEADS.values()})
     raise CheckpointError(
-        f"{where}: problem_type is {shown(hf.problem_type)}, expected one of "
-        f"{', '.join(HEADS[kind].problem for kind in kinds)}"
+        f"{where}: expected architectures with one of {', '.join(known)}, and the problem_type of "
+        f"bertloom's task types, got {some_of(hf.architectures)} and {shown(hf.problem_type)}. "
+        "Fine-tune the model first"
     )
 
 

@@ -58,13 +58,16 @@ class TrialSetup(Encoding):
     @property
     def counters(self) -> dict[str, int]:
         """Counters of examples by name and split."""
-        found: dict[str, int] = {}
-        for split, (examples, features) in self.splits.items():
-            found[f"examples@{split}"] = len(examples)
-            found[f"sequences@{split}"] = len(features.lengths)
-            found[f"tokens@{split}"] = int(features.offsets[-1])
-            found |= {f"{name}@{split}": count for name, count in features.counters.items()}
-        return found
+        return {
+            f"{name}@{split}": count
+            for split, (examples, features) in self.splits.items()
+            for name, count in {
+                "examples": len(examples),
+                "sequences": len(features.lengths),
+                "tokens": int(features.offsets[-1]),
+                **features.counters,
+            }.items()
+        }
 
 
 def open_trial(job: TrialJob) -> TrialSetup:
@@ -84,14 +87,24 @@ def open_trial(job: TrialJob) -> TrialSetup:
         notes.append(f"the paper's model for {task.title} is {own}, this one {used}")
     outputs = HEADS[task.type].outputs or len(labels)
     model = _open_model(job, task=task, outputs=outputs, tokenizer=tokenizer, notes=notes)
-    _check_length(job, positions=model.config.max_position_embeddings)
+    if job.config.max_seq_length > (positions := model.config.max_position_embeddings):
+        raise ConfigError(
+            f"{job.name}: max_seq_length: expected at most {positions}, the model's "
+            f"max_position_embeddings, got {job.config.max_seq_length}. Lower it, or start from a "
+            "model with more positions"
+        )
     splits = _open_splits(
         job.examples.model_dump_json(),
         job.features.model_dump_json(),
         tokenizer=tokenizer,
-        names=_wanted(job, notes=notes),
+        names=_split_names(job, notes=notes),
     )
-    _check_units(job, splits)
+    for name, (_, features) in splits.items():
+        if name != DEV and not features.units:
+            raise TaskDataError(
+                f"{job.name}: the split {name} of {task.name} has no examples: expected labeled "
+                "ones to train on; see the files of build_examples"
+            )
     return TrialSetup(
         task=task,
         labels=labels,
@@ -104,16 +117,13 @@ def open_trial(job: TrialJob) -> TrialSetup:
     )
 
 
-def _wanted(job: TrialJob, *, notes: list[str]) -> tuple[str, ...]:
-    there = splits_of(job.examples)
-    wanted = [TRAIN]
-    if AUGMENTATION in there and job.config.augmentation_epochs:
-        wanted.insert(0, AUGMENTATION)
-    if DEV in there:
-        wanted.append(DEV)
-    else:
+def _split_names(job: TrialJob, *, notes: list[str]) -> tuple[str, ...]:
+    present = splits_of(job.examples)
+    has_augmentation = AUGMENTATION in present and job.config.augmentation_epochs
+    if DEV not in present:
         notes.append("there is no dev split, so that nothing is scored")
-    return tuple(wanted)
+    names = {AUGMENTATION: has_augmentation, TRAIN: True, DEV: DEV in present}
+    return tuple(name for name, is_read in names.items() if is_read)
 
 
 @functools.lru_cache(maxsize=1)
@@ -127,17 +137,17 @@ def _open_splits(
         tokenizer: Tokenizer from `_shared_tokenizer`.
         names: Names of the splits.
     """
-    given = StageInput.model_validate_json(examples)
-    task = find_task(str(given.statistics["task"]))
+    artifact = StageInput.model_validate_json(examples)
+    task = find_task(str(artifact.statistics["task"]))
     encoding = Encoding(
         task=task,
-        labels=_labels(task, given),
+        labels=_labels(task, artifact),
         tokenizer=tokenizer,
         config=FeaturesConfig.model_validate_json(config),
     )
     splits = {}
     for name in names:
-        table = read_examples(given, name)
+        table = read_examples(artifact, name)
         features = TASK_TYPES[task.type].build_features(table, encoding, is_training=name != DEV)
         splits[name] = Split(table, features)
     return splits
@@ -150,25 +160,6 @@ def _labels(task: Task, examples: StageInput) -> tuple[str, ...]:
     return tuple(str(label) for label in examples.statistics.get("labels", ()))
 
 
-def _check_units(job: TrialJob, splits: dict[str, Split]) -> None:
-    """Check that the splits to train on have examples."""
-    for name, (_, features) in splits.items():
-        if name != DEV and not features.units:
-            raise TaskDataError(
-                f"{job.name}: the split {name} of {job.examples.statistics['task']} has no "
-                "examples: expected labeled ones to train on; see the files of build_examples"
-            )
-
-
-def _check_length(job: TrialJob, *, positions: int) -> None:
-    if job.config.max_seq_length > positions:
-        raise ConfigError(
-            f"{job.name}: max_seq_length is {job.config.max_seq_length}, the model has positions "
-            f"for {positions} (its max_position_embeddings): a longer text would fail later, so "
-            "lower max_seq_length, or start from a model with more positions"
-        )
-
-
 # The vocabulary
 
 
@@ -178,12 +169,10 @@ def _open_tokenizer(job: TrialJob, *, notes: list[str]) -> WordPieceTokenizer:
         return _shared_tokenizer(tuple(vocab), **get_text_rules(job.vocabulary.statistics))
     file: str | InputFile
     if job.checkpoint is not None:
-        file = _vocabulary_file(job.checkpoint)
+        file = input_file(job.checkpoint, VOCAB_FILE)
         url = file.url
-    elif job.config.init_checkpoint is not None:
-        file = url = vocabulary_url(job.config.init_checkpoint)
     else:
-        raise ConfigError(f"{job.name}: expected a checkpoint or a vocabulary, got none")
+        file = url = vocabulary_url(str(job.config.init_checkpoint))
     vocab, stated = read_vocab(file), read_stated_rules(url)
     rules = complete_rules(stated, vocab)
     if "lowercase" not in stated:
@@ -193,12 +182,6 @@ def _open_tokenizer(job: TrialJob, *, notes: list[str]) -> WordPieceTokenizer:
             f"{'uncased' if rules['lowercase'] else 'cased'}"
         )
     return _shared_tokenizer(tuple(vocab), **rules)
-
-
-def _vocabulary_file(checkpoint: StageInput) -> InputFile:
-    if all(entry.path != VOCAB_FILE for entry in checkpoint.files):
-        raise CheckpointError(f"{checkpoint.data}: no {VOCAB_FILE} among its files: expected one")
-    return input_file(checkpoint, VOCAB_FILE)
 
 
 @functools.lru_cache(maxsize=1)
@@ -216,11 +199,6 @@ def _open_model(
     config = job.config
     # New weights, data order and dropout differ by restart (paper 4.1).
     seed = key_for(config.seed, "task-weights", config.restart)
-    if config.method == "feature-based" and (task.type != "tagging" or config.model is not None):
-        raise ConfigError(
-            f"{job.name}: method features is a BiLSTM on the layers of a pretrained encoder that "
-            "tags words: expected a tagging task, and init_from_phase or init_checkpoint"
-        )
     shared: dict[str, Any] = {"outputs": outputs, "dropout": config.dropout, "seed": seed}
     on_top = config.lstm_hidden_size if config.bilstm else None
     head: dict[str, Any] = {"kind": task.type, "lstm_hidden_size": on_top, **shared}
@@ -291,7 +269,7 @@ class TrialState:
 
 def phases_of(setup: TrialSetup) -> tuple[Phase, ...]:
     """Return the phases of a trial in order; each has its own schedule and optimizer state."""
-    found: list[Phase] = []
+    phases: list[Phase] = []
     config = setup.job.config
     for name, epochs in ((AUGMENTATION, config.augmentation_epochs), (TRAIN, config.num_epochs)):
         if name not in setup.splits:
@@ -301,9 +279,9 @@ def phases_of(setup: TrialSetup) -> tuple[Phase, ...]:
         whole = steps = batches * epochs
         if config.max_steps is not None:
             steps = min(steps, config.max_steps)
-        start = found[-1].end if found else 0
-        found.append(Phase(name, split, batches, start, steps, whole))
-    return tuple(found)
+        start = phases[-1].end if phases else 0
+        phases.append(Phase(name, split, batches, start, steps, whole))
+    return tuple(phases)
 
 
 def steps_of(phase: Phase, setup: TrialSetup, *, done: int) -> Generator[TaskStep]:

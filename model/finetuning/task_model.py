@@ -137,11 +137,7 @@ class TaskModel(nn.Module):
         Args:
             batch: Units on the model's device.
             scale: See `add_loss`.
-
-        Raises:
-            TrainingError: A sequence exceeds the model's positions.
         """
-        check_length(batch.tokens, self.config)
         return add_loss(self._logits(batch), batch, kind=self.kind, scale=scale)
 
     def _logits(self, batch: TaskBatch) -> torch.Tensor:
@@ -191,20 +187,6 @@ class TaskModel(nn.Module):
         return logits
 
 
-def check_length(tokens: TokenBatch, config: ModelConfig) -> None:
-    """Check that the model has positions for a batch; kernels would report it unclearly.
-
-    Raises:
-        TrainingError: A sequence is too long.
-    """
-    longest = int(tokens.lengths.max())
-    if longest > config.max_position_embeddings:
-        raise TrainingError(
-            f"a sequence of {longest} tokens: the model has {config.max_position_embeddings} "
-            "positions; make features with a max_seq_length up to that"
-        )
-
-
 def task_model_from_checkpoint(
     folder_url: str,
     *,
@@ -214,7 +196,7 @@ def task_model_from_checkpoint(
     seed: int,
     lstm_hidden_size: int | None = None,
 ) -> tuple[TaskModel, list[str]]:
-    """Return a model with the encoder of a checkpoint in Hugging Face's layout, and notes for users.
+    """Return a model with the encoder of a checkpoint in Hugging Face's layout, and notes.
 
     The checkpoint may be a pretrained model with or without heads, or a model fine-tuned for
     another task. Its heads are ignored. A causal model stays causal (paper 5.1).

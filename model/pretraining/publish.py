@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from safetensors.torch import save as save_tensors
+
 from model.hf_weights import save_model
 from model.pretraining.evaluation import held_out_caution
 from model.pretraining.job import TrainingJob
@@ -52,15 +54,16 @@ def publish(job: TrainingJob, *, output: str, raw_inputs: tuple[RawInput, ...] =
     """
     latest, state = _read_last_checkpoint(job)
     vocab = input_file(job.vocabulary, VOCAB_FILE)
-    model = open_model(job, vocab=vocab)
-    model.load_state_dict(latest.tensors["model"])
+    model = open_model(job)
+    tensors = latest.tensors
+    model.load_state_dict(tensors["model"])
     pad_id = read_vocab(vocab).index(PAD)
     tokenizer = {name: input_file(job.vocabulary, name).read() for name in _TOKENIZER_FILES}
     snapshots = Snapshots(job)
     contents = {
         **save_model(model, pad_token_id=pad_id),
         **tokenizer,
-        OPTIMIZER_FILE: latest.files["optimizer"],
+        OPTIMIZER_FILE: save_tensors(tensors["optimizer"], metadata={"format": "pt"}),
         STATE_FILE: to_json(_next_phase_state(job, state)),
     }
     files = [write_file(path, [data], output=output) for path, data in sorted(contents.items())]
@@ -117,17 +120,17 @@ def _next_phase_state(job: TrainingJob, state: PhaseState) -> dict[str, Any]:
 def _records(job: TrainingJob) -> dict[str, Path]:
     """Return all records of the training: how often a line is written is no part of the result."""
     folder = job.folder() / CURVES_FOLDER
-    found = {name: folder / name for name in (CURVES_FILE, TIMINGS_FILE)}
+    paths = {name: folder / name for name in (CURVES_FILE, TIMINGS_FILE)}
     # Their own names hold the machine's.
     for number, path in enumerate(sorted((folder / EVENTS_FOLDER).glob("*tfevents*"))):
-        found[f"{EVENTS_FOLDER}/events.out.tfevents.{number}"] = path
-    return {name: path for name, path in found.items() if path.is_file()}
+        paths[f"{EVENTS_FOLDER}/events.out.tfevents.{number}"] = path
+    return {name: path for name, path in paths.items() if path.is_file()}
 
 
 def _statistics(job: TrainingJob, state: PhaseState, *, snapshots: Snapshots) -> dict[str, Any]:
     along = {
-        step: {"held_out": _held_out(found["evaluation"]), "tokens": found["tokens"]}
-        for step, found in snapshots.measured().items()
+        step: {"held_out": _held_out(snapshot["evaluation"]), "tokens": snapshot["tokens"]}
+        for step, snapshot in snapshots.measured().items()
     }
     caution = held_out_caution(job.instances.counters) if state.evaluation else ""
     return {

@@ -15,14 +15,12 @@ from typing import Any
 from torch import nn
 
 from model.bert import BertForPretraining
-from model.data.batches import LoaderState
 from model.hf_weights import save_model
 from model.pretraining.job import TrainingJob
-from model.training.amounts import Amounts, Unit, budget_unit
 from model.training.artifact_files import snapshot_folder
 from model.training.checkpoints import Checkpoints
+from model.training.progress import Amounts
 from schemas.errors import CheckpointError
-from schemas.model_configs import BudgetConfig
 
 RECENT_STEPS = 50
 """Steps whose mean loss tells whether a run diverges."""
@@ -71,19 +69,17 @@ class PhaseState:
         done: Amount of training in this phase.
         earlier_phases: Amount in earlier phases, if the optimizer state is restored; the position
             in the learning rate schedule is the sum of both.
-        loader: State of the loader.
-        instances: Instances trained on in this phase.
+        instances: Instances trained on in this phase, the position of the loader.
         recent: Losses of the last steps, at most RECENT_STEPS.
         lowest_mean: Lowest mean of RECENT_STEPS losses so far.
         evaluation: Result of the last evaluation.
         lowest_evaluation: `step` and `mlm_loss` of the evaluation with the lowest held-out loss.
-        trained_on: devices that it was trained on, in words, one entry each.
-        is_finished: whether the budget is used up and the last evaluation done.
+        trained_on: Names of the devices of each start, without repeats.
+        is_finished: True when the budget is reached and the last evaluation is done.
     """
 
     done: Amounts = field(default_factory=Amounts)
     earlier_phases: Amounts = field(default_factory=Amounts)
-    loader: LoaderState = field(default_factory=LoaderState)
     instances: int = 0
     recent: list[float] = field(default_factory=list)
     lowest_mean: float | None = None
@@ -95,7 +91,7 @@ class PhaseState:
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values."""
-        return {**asdict(self), "loader": list(self.loader)}
+        return asdict(self)
 
     @classmethod
     def from_json(cls, data: dict[str, Any], *, where: str) -> PhaseState:
@@ -105,14 +101,12 @@ class PhaseState:
             CheckpointError: Another version wrote it.
         """
         try:
-            given = dict(data)
-            return cls(
-                done=Amounts(**given.pop("done")),
-                earlier_phases=Amounts(**given.pop("earlier_phases")),
-                loader=LoaderState(*given.pop("loader")),
-                interval=IntervalSums(**given.pop("interval")),
-                **given,
-            )
+            nested: dict[str, Any] = {
+                "done": Amounts(**data["done"]),
+                "earlier_phases": Amounts(**data["earlier_phases"]),
+                "interval": IntervalSums(**data["interval"]),
+            }
+            return cls(**{**data, **nested})
         except (TypeError, KeyError) as error:
             raise CheckpointError(
                 f"{where}: expected the training state of this version of bertloom, found another "
@@ -141,38 +135,18 @@ class PhaseState:
         return ""
 
 
-def schedule_position(state: PhaseState, budget: BudgetConfig) -> tuple[float, float, Unit]:
-    """Return the position of the next step in the learning rate schedule, the default end of the
-    schedule, and their unit."""
-    unit, amount = budget_unit(budget)
-    before = state.earlier_phases.in_unit(unit)
-    return before + state.done.in_unit(unit), before + amount, unit
-
-
-def budget_reached(state: PhaseState, budget: BudgetConfig) -> bool:
-    """Return whether the budget is reached."""
-    unit, amount = budget_unit(budget)
-    return state.done.in_unit(unit) >= amount
-
-
 class Snapshots:
     """Snapshots of one job."""
 
     def __init__(self, job: TrainingJob) -> None:
-        """Nothing is touched yet."""
         self.steps = job.config.kept_steps
         self._checkpoints = Checkpoints(f"{job.work}/snapshots", keep_last=len(self.steps) or 1)
 
     def keep(self, step: int, *, model: nn.Module, measured: Mapping[str, Any]) -> None:
-        """Write the model of a step, if it is not there; when this returns, it is on disk.
-
-        Args:
-            step: updates done in the phase.
-            model: a `BertForPretraining`.
-            measured: what is known of it, as plain JSON values.
+        """Write the model of a step and its measurements (JSON values) to disk, unless it is there.
 
         Raises:
-            CheckpointError: it cannot be written.
+            CheckpointError: It cannot be written.
         """
         if any(saved.step == step for saved in self._checkpoints.list()):
             return
@@ -194,15 +168,12 @@ class Snapshots:
     def files(
         self, model: BertForPretraining, *, pad_token_id: int
     ) -> Iterator[tuple[str, dict[str, bytes]]]:
-        """The folder of each in the artifact, and its files in Hugging Face's layout; one snapshot
-        in memory at a time.
+        """Yield the artifact folder of each snapshot, and its files in Hugging Face's layout.
 
-        Args:
-            model: of their shape; takes their weights one after another.
-            pad_token_id: id of [PAD].
+        `model` takes the weights of one after another.
 
         Raises:
-            CheckpointError: one is not there, or is damaged.
+            CheckpointError: A snapshot is missing or damaged.
         """
         for step in self.steps:
             model.load_state_dict(self._checkpoints.at_step(step).tensors["model"])

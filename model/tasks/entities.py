@@ -108,10 +108,10 @@ class EntityCounts:
         """
         self.words += len(gold)
         self.equal_words += sum(one == other for one, other in zip(gold, predicted, strict=True))
-        true, given = set(entities_of(gold)), set(entities_of(predicted))
-        self.gold.update(entity.type for entity in true)
-        self.predicted.update(entity.type for entity in given)
-        self.correct.update(entity.type for entity in true & given)
+        golds, predictions = set(entities_of(gold)), set(entities_of(predicted))
+        self.gold.update(entity.type for entity in golds)
+        self.predicted.update(entity.type for entity in predictions)
+        self.correct.update(entity.type for entity in golds & predictions)
 
     def metrics(self) -> dict[str, float]:
         """Return scores from 0 to 1, 0 if undefined: micro-averaged `entity-f1`, `-precision` and

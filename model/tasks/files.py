@@ -78,8 +78,8 @@ class DataFile:
         """
         data = b"".join([self._head, *self._chunks])
         if not data.strip():
-            found = "Parquet" if self.format == "parquet" else "an empty file"
-            raise error(f"{self.url}: expected JSON, got {found}. Download it again")
+            content = "Parquet" if self.format == "parquet" else "an empty file"
+            raise error(f"{self.url}: expected JSON, got {content}. Download it again")
         if self._first_value is not None and not data[self._line_end :].strip():
             return self._first_value
         try:

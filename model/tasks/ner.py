@@ -227,8 +227,8 @@ def _parse_sentence(lines: Sequence[_Line], columns: _Columns) -> Sentence | Bad
             word, tag = _parse_line(line, columns)
         except InvalidRowError as error:
             size = f"{len(lines)} word{'s' if len(lines) > 1 else ''}"
-            found = f"{error.found}, in a sentence of {size}"
-            return BadRow(f"line {line.number}", error.reason, found)
+            detail = f"{error.detail}, in a sentence of {size}"
+            return BadRow(f"line {line.number}", error.reason, detail)
         words.append(word)
         tags.append(tag)
     return Sentence(words, tags if columns.tags is not None else None)
@@ -242,17 +242,17 @@ def _parse_line(line: _Line, columns: _Columns) -> tuple[str, str]:
     if len(cells) < size or (columns.is_exact and len(cells) > size):
         reason = f"too-{'few' if len(cells) < size else 'many'}-columns"
         expected = f"{size}" if columns.is_exact else f"{size} or more"
-        found = f"{len(cells)} columns, expected {expected}: {shown(' '.join(cells))}"
-        raise InvalidRowError(reason, found)
+        detail = f"{len(cells)} columns, expected {expected}: {shown(' '.join(cells))}"
+        raise InvalidRowError(reason, detail)
     word = cells[columns.words]
     tag = OUTSIDE if columns.tags is None else cells[columns.tags]
     if not word:
         raise InvalidRowError("no-word", shown(" ".join(cells)))
     if not is_tag(tag):
-        found = f"{shown(tag)} in column {columns.tags} of {shown(' '.join(cells))}"
+        detail = f"{shown(tag)} in column {columns.tags} of {shown(' '.join(cells))}"
         raise InvalidRowError(
             "unknown-tag",
-            f"{found}, expected {OUTSIDE} or such as B-LOC, I-LOC. The tags of other columns are "
+            f"{detail}, expected {OUTSIDE} or such as B-LOC, I-LOC. The tags of other columns are "
             f"read by {field_name('columns.words')} and {field_name('columns.tags')}",
         )
     return word, tag
@@ -282,8 +282,8 @@ def _convert_sentence(row: Row, *, table: Table, task: Task, split: str, url: st
             raise InvalidRowError("no-tags", f"{tags_column}: {shown(tags)}")
         return Sentence(words, None)
     if not isinstance(tags, list) or len(tags) != len(words):
-        found = f"{tags_column}: {shown(tags)}, expected a list of {len(words)}, one per word"
-        raise InvalidRowError("tags-do-not-fit-words", found)
+        detail = f"{tags_column}: {shown(tags)}, expected a list of {len(words)}, one per word"
+        raise InvalidRowError("tags-do-not-fit-words", detail)
     names = table.names_of("tags", task.layout)
     if not names and any(type(tag) is int for tag in tags):
         raise TaskDataError(

@@ -71,7 +71,7 @@ def find_files(config: ExamplesConfig, *, task: Task) -> dict[str, tuple[str, ..
         MissingInputError: A required split has no file.
     """
     list_files = cache(_list_files)  # each folder is listed once
-    found: dict[str, tuple[str, ...]] = {}
+    files_by_split: dict[str, tuple[str, ...]] = {}
     for split in task.splits:
         files: list[str] = []
         if split in config.data_files:
@@ -80,14 +80,14 @@ def find_files(config: ExamplesConfig, *, task: Task) -> dict[str, tuple[str, ..
             files = _match(config.data_dir, file_globs(task, split), list_files=list_files)
         if split == "dev" and config.dev_fraction:
             _check_no_dev(files)
-            files = [*found["train"]]
+            files = [*files_by_split["train"]]
         if files:
-            found[split] = tuple(files)
+            files_by_split[split] = tuple(files)
         elif split in ("train", "dev"):
             raise _missing(split, config, task=task)
-    if not found:
+    if not files_by_split:
         raise _missing(next(iter(task.splits)), config, task=task)
-    return found
+    return files_by_split
 
 
 def find_data_label(config: ExamplesConfig) -> str:
@@ -118,13 +118,15 @@ def _check_no_dev(files: Sequence[str]) -> None:
         )
 
 
-def raw_inputs_of(found: Mapping[str, Sequence[str]], *, task: Task) -> tuple[RawInput, ...]:
+def raw_inputs_of(
+    files_by_split: Mapping[str, Sequence[str]], *, task: Task
+) -> tuple[RawInput, ...]:
     """Return the files and their companion files, with digests.
 
     The cache key has the split of a file, its number in it, and its digest, but not its name.
     """
     inputs: list[RawInput] = []
-    for split, files in found.items():
+    for split, files in files_by_split.items():
         for number, uri in enumerate(files):
             inputs.append(_raw_input(uri, f"{split}/{base_name(uri)}", f"{split} {number}"))
             companions = task.layout.companions.get(base_name(uri), ())
@@ -168,36 +170,24 @@ def _list_files(folder: str) -> list[tuple[str, str]]:
 
 
 def _missing(split: str, config: ExamplesConfig, *, task: Task) -> MissingInputError:
+    """Return the error for a required split without a file."""
     globs = [glob for glob in file_globs(task, split) if not glob.endswith(_COMPRESSED)]
     more = " or another of its official names" if len(globs) > _MAX_SHOWN_GLOBS else ""
-    expected = f"{', '.join(globs[:_MAX_SHOWN_GLOBS])}{more} for {task.name} {split}"
-    folder, file = field_name("data_dir"), field_name(f"data_files.{split}")
-    if config.data_dir is None:
-        splits = ", ".join(config.data_files)
-        message = (
-            f"{file}: expected {expected}, found files of {splits} only. Add it, or set {folder}"
-        )
-    else:
-        shown = _describe_folder(config.data_dir)
-        message = (
-            f"{config.data_dir}: expected {expected}, found {shown}. Correct {folder}, or name the "
-            f"file by {file}"
-        )
-    return MissingInputError(message + _split_advice(split, task))
-
-
-def _describe_folder(folder: str) -> str:
-    names: list[str] = []
-    if is_folder(folder):
-        fs, path = filesystem(folder)
-        names = sorted(base_name(str(name)) for name in fs.ls(path, detail=False))
-    more = len(names) - _MAX_SHOWN_NAMES
+    where, names = field_name("data_files"), sorted(config.data_files)
+    if config.data_dir is not None:
+        where, names = config.data_dir, _names_in(config.data_dir)
     shown = ", ".join(names[:_MAX_SHOWN_NAMES]) or "nothing"
-    return f"{shown} and {more} more" if more > 0 else shown
+    advice = f"Correct {field_name('data_dir')} or {field_name(f'data_files.{split}')}"
+    if split == "dev" and task.can_split_train:
+        advice += f", or use a part of train by {field_name('dev_fraction')}, e.g. 0.1"
+    return MissingInputError(
+        f"{where}: expected {', '.join(globs[:_MAX_SHOWN_GLOBS])}{more} for {task.name} {split}, "
+        f"got {shown}{' and more' if len(names) > _MAX_SHOWN_NAMES else ''}. {advice}"
+    )
 
 
-def _split_advice(split: str, task: Task) -> str:
-    """Return how to make a dev split of training rows, or ""."""
-    if split != "dev" or not task.can_split_train:
-        return ""
-    return f", or use a part of train as {split} by {field_name('dev_fraction')}, e.g. 0.1"
+def _names_in(folder: str) -> list[str]:
+    if not is_folder(folder):
+        return []
+    fs, path = filesystem(folder)
+    return sorted(base_name(str(name)) for name in fs.ls(path, detail=False))

@@ -1,10 +1,8 @@
-"""Prediction files: one JSON object per line, see `model.tasks.task_types`.
-
-Every score is computed from a file read back, so that the stored predictions are the scored ones.
-"""
+"""Prediction files: one JSON object per line, see `model.tasks.task_types`."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -38,13 +36,12 @@ def text_lines(url: str) -> Iterator[str]:
         PredictionsError: The file does not exist, or a line is not UTF-8.
         InputError: The file is damaged, or UTF-16.
     """
+    number = 0
     try:
-        for number, line in enumerate(file_lines(url), start=1):
-            try:
-                yield line.decode()
-            except UnicodeDecodeError as error:
-                where = f"{url}, line {number}"
-                raise PredictionsError(f"{where}: not UTF-8: convert the file") from error
+        for number, line in enumerate(file_lines(url), start=1):  # noqa: B007  # for the message
+            yield line.decode()
+    except UnicodeDecodeError as error:
+        raise PredictionsError(f"{url}, line {number}: not UTF-8: convert the file") from error
     except (MissingInputError, IsADirectoryError) as error:
         raise PredictionsError(
             f"{url}: no file there; expected predictions, one JSON object a line"
@@ -69,15 +66,13 @@ def read_lines(url: str) -> list[dict[str, Any]]:
     """
     predictions = []
     for number, line in enumerate(text_lines(url), start=1):
-        try:
+        item = None
+        with contextlib.suppress(ValueError, RecursionError):
             item = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise PredictionsError(
-                f"{url}, line {number}: no JSON ({error}); expected one prediction a line"
-            ) from error
         if not isinstance(item, dict) or "id" not in item:
             raise PredictionsError(
-                f"{url}, line {number}: expected an object with an id, found {line[:80]}"
+                f"{url}, line {number}: expected one prediction a line, a JSON object with an id, "
+                f"got {line[:80]!r}. Pass the file that `bertloom predict` or evaluate wrote"
             )
         predictions.append(item)
     return predictions
@@ -90,15 +85,15 @@ def check_ids(predictions: Sequence[Mapping[str, Any]], examples: pa.Table, *, w
         PredictionsError: They differ; names the first difference.
     """
     expected = examples.column("id").to_pylist()
-    found = [str(item.get("id")) for item in predictions]
-    if found == expected:
+    ids = [str(item.get("id")) for item in predictions]
+    if ids == expected:
         return
-    pairs = zip(found, expected, strict=False)
+    pairs = zip(ids, expected, strict=False)
     first = next((number for number, (a, b) in enumerate(pairs) if a != b), None)
     if first is None:
-        differs = f"{len(found):,} predictions for {len(expected):,} examples"
+        differs = f"{len(ids):,} predictions for {len(expected):,} examples"
     else:
-        differs = f"prediction {first} has the id {found[first]!r}, its example {expected[first]!r}"
+        differs = f"prediction {first} has the id {ids[first]!r}, its example {expected[first]!r}"
     raise PredictionsError(
         f"{where}: {differs}: expected one prediction per example, in the same order. Score the "
         "examples that were predicted"

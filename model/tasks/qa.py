@@ -100,7 +100,7 @@ def decode_answers(
     b_starts = plan.b_starts
     for row, identity in enumerate(examples["id"].to_pylist()):
         null: Entry | None = None
-        found: list[_Candidates] = []
+        candidates: list[_Candidates] = []
         for window in range(windows_of[row], windows_of[row + 1]):
             logits = outputs[token_offsets[window] : token_offsets[window + 1]].astype(np.float64)
             empty = Entry("", float(logits[0, 0]), float(logits[0, 1]))
@@ -110,12 +110,12 @@ def decode_answers(
                 logits, b_start=int(b_starts[window]), is_max=is_max[pieces], config=config
             )
             shift = int(plan.starts[window])
-            found.append(inside._replace(first=inside.first + shift, last=inside.last + shift))
+            candidates.append(inside._replace(first=inside.first + shift, last=inside.last + shift))
         entries, null_odds = [Entry("", 0.0, 0.0)], NO_ANSWER_ODDS  # a context without pieces
         if null is not None:
             entries, null_odds = _n_best(
                 row,
-                _Candidates(*map(np.concatenate, zip(*found, strict=True))),
+                _Candidates(*map(np.concatenate, zip(*candidates, strict=True))),
                 null=null,
                 contexts=plan.contexts,
                 size=config.n_best_size,
@@ -161,14 +161,14 @@ def _in_window(
 
 def _n_best(
     row: int,
-    found: _Candidates,
+    candidates: _Candidates,
     *,
     null: Entry,
     contexts: Contexts,
     size: int,
     has_unanswerable: bool,
 ) -> tuple[list[Entry], float]:
-    order = np.argsort(-(found.start_logits + found.end_logits), kind="stable")
+    order = np.argsort(-(candidates.start_logits + candidates.end_logits), kind="stable")
     entries: list[Entry] = []
     seen: set[str] = set()
     best: Entry | None = None
@@ -176,11 +176,14 @@ def _n_best(
     for at in order.tolist():
         if len(entries) >= size and best is not None:
             break
-        start_logit, end_logit = float(found.start_logits[at]), float(found.end_logits[at])
+        start_logit, end_logit = (
+            float(candidates.start_logits[at]),
+            float(candidates.end_logits[at]),
+        )
         if waiting and start_logit + end_logit < null.score and len(entries) < size:
             entries.append(null)
             waiting = False
-        text = _answer_text(contexts, row, int(found.first[at]), int(found.last[at]))
+        text = _answer_text(contexts, row, int(candidates.first[at]), int(candidates.last[at]))
         if not text or text in seen:
             continue
         seen.add(text)
@@ -271,14 +274,14 @@ def score(examples: pa.Table, predictions: Sequence[Prediction], *, task: Task) 
     are logged.
     """
     golds = gold_answers(examples, has_unanswerable=task.has_unanswerable)
-    found = score_texts(golds, texts_by_id(predictions), has_unanswerable=task.has_unanswerable)
-    for ids, problem in (
-        (found.unanswered, "questions have no prediction and count 0"),
-        (found.unknown, "predictions match no question and are ignored"),
+    texts, ids = texts_by_id(predictions), [gold.id for gold in golds]
+    for missing, problem in (
+        ([name for name in ids if name not in texts], "questions have no prediction and count 0"),
+        (texts.keys() - set(ids), "predictions match no question and are ignored"),
     ):
-        if ids:
-            _LOGGER.warning("%s: %d %s, first %s", task.title, len(ids), problem, ids[0])
-    return found.metrics
+        if missing:
+            _LOGGER.warning("%s: %d %s, first %s", task.title, len(missing), problem, min(missing))
+    return score_texts(golds, texts, has_unanswerable=task.has_unanswerable)
 
 
 def row_terms(

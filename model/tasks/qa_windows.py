@@ -20,15 +20,15 @@ import pyarrow as pa
 
 from model.tasks.features import Sequences, Texts, encode_texts, join_texts
 from model.tasks.squad import NOT_FOUND
-from pipelines.arrays import Bools, Int64s, joined, offsets_of, ranges
-from pipelines.wordpiece.tokenizer import WordPieceTokenizer, bert_tokenizer
+from pipelines.arrays import Bools, Int64s, offsets_of, ranges
+from pipelines.wordpiece.tokenizer import Chunks, WordPieceTokenizer, bert_tokenizer
 from schemas.errors import ConfigError, TaskDataError
 from schemas.finetune_configs import FeaturesConfig
 
 _MARKS = 3  # [CLS], [SEP], [SEP]
 
 _BATCH_TEXTS = 1024
-"""Number of texts tokenized together; bounds memory."""
+"""Number of chunks tokenized together; bounds memory."""
 
 _SPACES = " \t\n\r\u202f"
 """White space that separates words in run_squad.py."""
@@ -55,34 +55,44 @@ class Contexts(NamedTuple):
     piece_ends: Int64s
     """Piece p has the characters piece_starts[p] .. piece_ends[p] - 1 of its context, (P,)."""
 
-    def find_piece(self, context: int, character: int) -> int:
-        """Return the first piece of a context that begins at a character or later."""
-        begin, end = self.offsets[context : context + 2]
-        starts = self.piece_starts[begin:end]
-        return int(begin + np.searchsorted(starts, character))
+    def find_pieces(self, contexts: Int64s, characters: Int64s) -> Int64s:
+        """Return the first piece of each context that begins at a character or later."""
+        bases = offsets_of([len(text) + 1 for text in self.texts])
+        starts = self.piece_starts + np.repeat(bases[:-1], np.diff(self.offsets))
+        return np.searchsorted(starts, bases[contexts] + characters)
 
 
 def read_contexts(column: pa.ChunkedArray, tokenizer: WordPieceTokenizer) -> Contexts:
-    """Tokenize the distinct contexts of examples."""
+    """Tokenize the distinct contexts of examples.
+
+    Each distinct chunk between spaces is tokenized once: its pieces do not depend on its neighbors.
+    """
     encoded = column.cast(pa.large_string()).combine_chunks().dictionary_encode()
-    texts: list[str] = encoded.dictionary.to_pylist()
+    chunks = Chunks(encoded.dictionary)
     library = bert_tokenizer(tokenizer.vocab, **tokenizer.rules)
     lengths: list[int] = []
-    ids: list[Int64s] = []
-    places: list[Int64s] = []
-    for begin in range(0, len(texts), _BATCH_TEXTS):
-        for pieces in library.encode_batch(texts[begin : begin + _BATCH_TEXTS]):
+    ids: list[int] = []
+    characters: list[tuple[int, int]] = []
+    for begin in range(0, len(chunks.distinct), _BATCH_TEXTS):
+        for pieces in library.encode_batch(chunks.distinct[begin : begin + _BATCH_TEXTS]):
             lengths.append(len(pieces))
-            ids.append(np.array(pieces.ids, np.int64))
-            places.append(np.array(pieces.offsets, np.int64).reshape(-1, 2))
-    flat_places = np.concatenate(places) if places else np.empty((0, 2), np.int64)
+            ids += pieces.ids
+            characters += pieces.offsets
+    index, counts = chunks.index.to_numpy(), np.array(lengths, np.int64)
+    rows = ranges(offsets_of(counts)[:-1][index], counts[index])
+    widths = np.array([len(chunk) + 1 for chunk in chunks.distinct], np.int64)[index]
+    chunk_starts = offsets_of(widths)[:-1]
+    firsts = chunks.offsets
+    chunk_starts -= np.repeat(chunk_starts[firsts[:-1]], np.diff(firsts))
+    places = np.array(characters, np.int64).reshape(-1, 2)[rows]
+    places += np.repeat(chunk_starts, counts[index])[:, None]
     return Contexts(
-        texts=texts,
+        texts=encoded.dictionary.to_pylist(),
         of_row=encoded.indices.to_numpy().astype(np.int64),
-        offsets=offsets_of(lengths),
-        piece_ids=joined(ids),
-        piece_starts=np.ascontiguousarray(flat_places[:, 0]),
-        piece_ends=np.ascontiguousarray(flat_places[:, 1]),
+        offsets=offsets_of(counts[index])[firsts],
+        piece_ids=np.array(ids, np.int64)[rows],
+        piece_starts=np.ascontiguousarray(places[:, 0]),
+        piece_ends=np.ascontiguousarray(places[:, 1]),
     )
 
 
@@ -247,15 +257,20 @@ def answer_spans(examples: pa.Table, plan: Plan, tokenizer: WordPieceTokenizer) 
     contexts = plan.contexts
     first, last = (np.full(len(starts), NO_SPAN, np.int64) for _ in range(2))
     spaced = [text.translate(_TO_SPACE) for text in contexts.texts]
-    bounds = np.empty((len(rows), 2), np.int64)
-    for number, row in enumerate(rows.tolist()):
-        context = int(contexts.of_row[row])
-        words = _widen_to_words(spaced[context], int(starts[row]), int(ends[row]))
-        bounds[number] = [contexts.find_piece(context, character) for character in words]
-    begins, stops = bounds.T
+    own_contexts = contexts.of_row[rows]
+    words = [
+        _widen_to_words(spaced[context], start, end)
+        for context, start, end in zip(
+            own_contexts.tolist(), starts[rows].tolist(), ends[rows].tolist(), strict=True
+        )
+    ]
+    begins, stops = (
+        contexts.find_pieces(own_contexts, side)
+        for side in np.array(words, np.int64).reshape(-1, 2).T
+    )
     own = encode_texts([texts[row] for row in rows.tolist()], tokenizer)
     begins, stops = _improved(contexts.piece_ids, begins, stops, own)
-    origin = contexts.offsets[contexts.of_row[rows]]
+    origin = contexts.offsets[own_contexts]
     has_pieces = stops > begins
     first[rows[has_pieces]] = (begins - origin)[has_pieces]
     last[rows[has_pieces]] = (stops - 1 - origin)[has_pieces]
@@ -293,10 +308,10 @@ def _first_answers(examples: pa.Table) -> tuple[Int64s, Int64s, list[str]]:
     texts = [""] * len(examples)
     columns = (examples.column(name).to_pylist() for name in ("answers", "answer_starts"))
     for row, (answers, places) in enumerate(zip(*columns, strict=True)):
-        for text, place in zip(answers, places, strict=True):
+        for text, offset in zip(answers, places, strict=True):
             stripped = text.strip()
-            if place != NOT_FOUND and stripped:
-                start = place + len(text) - len(text.lstrip())
+            if offset != NOT_FOUND and stripped:
+                start = offset + len(text) - len(text.lstrip())
                 starts[row], ends[row], texts[row] = start, start + len(stripped), stripped
                 break
     return starts, ends, texts

@@ -56,10 +56,10 @@ def examples_cut(statistics: Mapping[str, Any]) -> Cut:
     )
 
 
-def cut_notes(found: Iterable[tuple[str, Sequence[str]]]) -> list[str]:
+def cut_notes(cuts: Iterable[tuple[str, Sequence[str]]]) -> list[str]:
     """Return one line per entry with reductions."""
     texts: dict[str, dict[str, None]] = {}
-    for entry, cut in found:
+    for entry, cut in cuts:
         texts.setdefault(entry, {}).update(dict.fromkeys(cut))
     return [f"{MARK} {entry}: {'; '.join(cut)}." for entry, cut in texts.items() if cut]
 

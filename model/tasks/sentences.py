@@ -92,10 +92,10 @@ def _example(row: Row, table: Table, label_names: Sequence[str], *, task: Task, 
         for text, column in zip(row.values["text"], table.fields["text"], strict=True)
     ]
     field = "score" if task.type == "regression" else "label"
-    given = row.values.get(field)
-    answer, notes = _answer(given, label_names, task=task)
+    value = row.values.get(field)
+    answer, notes = _answer(value, label_names, task=task)
     if answer is None and is_answered(split):
-        raise InvalidRowError("no-answer", f"{table.column(field)}: {_describe_missing(given)}")
+        raise InvalidRowError("no-answer", f"{table.column(field)}: {_describe_missing(value)}")
     name = row_name(row)
     if not is_text(name):
         raise InvalidRowError("malformed-id", shown(repr(name)))
@@ -164,8 +164,8 @@ def _label(value: Any, label_names: Sequence[str], *, task: Task) -> str | None:
     names = label_names or tuple(layout.hub_labels)
     if is_integer and names:
         if not 0 <= value < len(names):
-            found = f"{value}, expected a number from 0 to {len(names) - 1} ({', '.join(names)})"
-            raise InvalidRowError("unknown-label", found)
+            detail = f"{value}, expected a number from 0 to {len(names) - 1} ({', '.join(names)})"
+            raise InvalidRowError("unknown-label", detail)
         value = names[value]
     label = str(int(value) if isinstance(value, bool) else value)
     if isinstance(value, (list, dict)) or not is_text(label):

@@ -86,9 +86,9 @@ class SplitBuild:
         """Yield the valid rows of a file; raise at its end if too many are invalid."""
         read, faults, first = 0, 0, list[BadRow]()
         limit = self._config.max_samples.get(self._split, 1 << 62)
-        for found in self._task.reader(self._task, self._split, file):
+        for read_row in self._task.reader(self._task, self._split, file):
             self.counters.count("rows-in")
-            row = convert_row(found, self._check_row)
+            row = convert_row(read_row, self._check_row)
             if isinstance(row, BadRow):
                 self.counters.count(f"rows-dropped-{row.reason}")
                 faults += row.is_fault
@@ -121,14 +121,14 @@ class SplitBuild:
 
     def _judge(self, file: str, read: int, faults: int, first: list[BadRow]) -> None:
         more = "; ..." if faults > len(first) else ""
-        found = f"{faults:,} of {read:,} rows are bad: {describe_bad(first)}{more}"
+        problem = f"{faults:,} of {read:,} rows are bad: {describe_bad(first)}{more}"
         if faults > self._config.max_invalid_fraction * read:
             share = f"{self._config.max_invalid_fraction:.2%}"
             raise TaskDataError(
-                f"{file}: as {self._task.name} {self._split}, {found}. At most {share} may be: "
+                f"{file}: as {self._task.name} {self._split}, {problem}. At most {share} may be: "
                 "is it the right file? If it is, raise max_invalid_fraction; bad rows are dropped"
             )
-        self.notes.append(f"{self._split}: {base_name(file)}: {found}. They were dropped.")
+        self.notes.append(f"{self._split}: {base_name(file)}: {problem}. They were dropped.")
 
     def _remember_id(self, row_id: str) -> None:
         if row_id in self._ids:
@@ -165,15 +165,16 @@ class SplitBuild:
 
     def _check_ids(self, where: str) -> None:
         shown = ", ".join(self._repeated[:_SHOWN_IDS])
-        found = f"{len(self._repeated):,} rows have an id that an earlier row has, such as {shown}"
+        problem = (
+            f"{len(self._repeated):,} rows have an id that an earlier row has, such as {shown}"
+        )
         # Predictions are matched by id; training data has none.
         by_id = self._task.type == "span" and self._split not in ("train", "augmentation")
         if self._split in self._task.submission or by_id:
             raise TaskDataError(
-                f"{where}: {found}. Its predictions are handed in by id, or scored by id, so that "
-                "each has to be another: is a file given twice?"
+                f"{where}: {problem}. Its predictions are matched by id. Is a file given twice?"
             )
-        self.notes.append(f"{self._split}: {found}.")
+        self.notes.append(f"{self._split}: {problem}.")
 
 
 def is_drawn_for_dev(row: Row, task: Task, dev_fraction: float) -> bool:

@@ -68,10 +68,10 @@ def _json_questions(data: DataFile, task: Task) -> Iterator[Row | BadRow]:
     content = data.read_json(TaskDataError)
     articles = content.get("data") if isinstance(content, dict) else None
     if not isinstance(articles, list):
-        found = sorted(content) if isinstance(content, dict) else f"a {type(content).__name__}"
+        keys = sorted(content) if isinstance(content, dict) else f"a {type(content).__name__}"
         raise TaskDataError(
             f"{data.url}: expected SQuAD's JSON, an object with the list data, found "
-            f"{found!s:.200}. Give the official file, or JSON Lines or Parquet with id, question, "
+            f"{keys!s:.200}. Give the official file, or JSON Lines or Parquet with id, question, "
             "context, answers"
         )
     if task.layout.named_columns:
@@ -137,15 +137,16 @@ def _example(row: Row, *, task: Task, split: str, seen: set[str]) -> Row:
 
 def _answers(values: Mapping[str, Any], *, task: Task, split: str) -> tuple[Answers, bool | None]:
     """Return the question's answers, and whether it is known to have none."""
-    said, given, context = values.get("is_impossible"), values.get("answers"), values["context"]
+    said, raw_answers = values.get("is_impossible"), values.get("answers")
+    context = values["context"]
     is_training = split in _TRAINED_ON
     if said is not None and not isinstance(said, bool):
         raise _malformed(f"is_impossible {said!r:.60}")
-    if given is None and not said:
+    if raw_answers is None and not said:
         if is_training:
             raise InvalidRowError("missing-key", "no answers")
         return Answers([], [], ()), None
-    answers = check_answers(given or [], context, keeps_blank=not is_training)
+    answers = check_answers(raw_answers or [], context, keeps_blank=not is_training)
     if not answers.texts:
         if answers.notes:
             raise InvalidRowError("empty-answer", "answers without text")
@@ -156,11 +157,11 @@ def _answers(values: Mapping[str, Any], *, task: Task, split: str) -> tuple[Answ
             raise InvalidRowError("unanswerable", hint)
         return answers, True
     if said:
-        found = f"is_impossible, and the answer {answers.texts[0]!r:.60}"
-        raise InvalidRowError("contradictory", found)
+        detail = f"is_impossible, and the answer {answers.texts[0]!r:.60}"
+        raise InvalidRowError("contradictory", detail)
     if is_training and set(answers.starts) == {NOT_FOUND}:
         where = f"not in the context of {len(context)} characters"
-        raise InvalidRowError("answer-not-in-context", f"{shown(given)}, {where}")
+        raise InvalidRowError("answer-not-in-context", f"{shown(raw_answers)}, {where}")
     return answers, False
 
 
@@ -190,14 +191,14 @@ class Answers(NamedTuple):
     notes: tuple[str, ...]
 
 
-def check_answers(given: Any, context: str, *, keeps_blank: bool = False) -> Answers:
+def check_answers(value: Any, context: str, *, keeps_blank: bool = False) -> Answers:
     """Find each answer in its context.
 
     If an answer is not at its given start, its nearest occurrence is used: first with equal white
     space, then with any.
 
     Args:
-        given: `[{"text": ..., "answer_start": ...}, ...]` (the official files) or
+        value: `[{"text": ..., "answer_start": ...}, ...]` (the official files) or
             `{"text": [...], "answer_start": [...]}` (Hugging Face).
         context: Passage.
         keeps_blank: Keep an answer that is only white space, as not found, because the official
@@ -209,33 +210,33 @@ def check_answers(given: Any, context: str, *, keeps_blank: bool = False) -> Ans
     texts: list[str] = []
     starts: list[int] = []
     notes: list[str] = []
-    for text, start in _pairs(given):
+    for text, start in _pairs(value):
         if not text.strip():
             notes.append("empty-answer" if keeps_blank else "empty-answer-left-out")
             if keeps_blank:
                 texts.append(text)
                 starts.append(NOT_FOUND)
             continue
-        found, at, note = _find(text, start, context)
-        texts.append(found)
+        answer, at, note = _find(text, start, context)
+        texts.append(answer)
         starts.append(at)
         if note:
             notes.append(note)
     return Answers(texts, starts, tuple(dict.fromkeys(notes)))
 
 
-def _pairs(given: Any) -> list[tuple[str, int | None]]:
-    if isinstance(given, dict) and {"text", "answer_start"} <= given.keys():
-        texts, starts = given["text"], given["answer_start"]
+def _pairs(value: Any) -> list[tuple[str, int | None]]:
+    if isinstance(value, dict) and {"text", "answer_start"} <= value.keys():
+        texts, starts = value["text"], value["answer_start"]
         if not isinstance(texts, list) or not isinstance(starts, list):
             raise _malformed("answers.text and answers.answer_start: expected lists")
         if len(texts) != len(starts):
             raise _malformed(f"{len(texts)} answer texts and {len(starts)} starts")
         pairs = list(zip(texts, starts, strict=True))
-    elif isinstance(given, list) and all(isinstance(item, dict) for item in given):
-        pairs = [(item.get("text"), item.get("answer_start")) for item in given]
+    elif isinstance(value, list) and all(isinstance(item, dict) for item in value):
+        pairs = [(item.get("text"), item.get("answer_start")) for item in value]
     else:
-        raise _malformed(f"answers: expected a list of objects, found {given!r:.60}")
+        raise _malformed(f"answers: expected a list of objects, found {value!r:.60}")
     for text, start in pairs:
         if not is_text(text):
             raise _malformed(f"text of an answer: expected text, found {text!r:.60}")
@@ -244,8 +245,8 @@ def _pairs(given: Any) -> list[tuple[str, int | None]]:
     return pairs
 
 
-def _malformed(found: str) -> InvalidRowError:
-    return InvalidRowError("malformed", found)
+def _malformed(detail: str) -> InvalidRowError:
+    return InvalidRowError("malformed", detail)
 
 
 def _find(text: str, start: int | None, context: str) -> tuple[str, int, str]:
@@ -253,16 +254,16 @@ def _find(text: str, start: int | None, context: str) -> tuple[str, int, str]:
     near = start or 0
     if start is not None and start >= 0 and context.startswith(text, start):
         return text, start, ""
-    found = _nearest(text, context, near, positions=range(len(context)))
-    if found is not None:
-        return text, found, "answer-start-mended"
+    index = _nearest(text, context, near, positions=range(len(context)))
+    if index is not None:
+        return text, index, "answer-start-mended"
     # Compare with one space in the place of each run of white space.
     positions = [run.start() for run in re.finditer(r"\s+|\S", context)]
     collapsed = "".join(" " if context[at].isspace() else context[at] for at in positions)
     phrase = " ".join(text.split())
-    found = _nearest(phrase, collapsed, near, positions=positions)
-    if found is not None:
-        first, last = positions[found], positions[found + len(phrase) - 1]
+    index = _nearest(phrase, collapsed, near, positions=positions)
+    if index is not None:
+        first, last = positions[index], positions[index + len(phrase) - 1]
         return context[first : last + 1], first, "answer-space-mended"
     return text, NOT_FOUND, "answer-not-in-context"
 
@@ -277,14 +278,14 @@ def _nearest(text: str, context: str, near: int, *, positions: Sequence[int]) ->
         positions: Position of each character of the context, ascending.
     """
     at = bisect.bisect_left(positions, near)
-    found = []
+    indexes = []
     # Search backwards in the reversed text: `str.rfind` takes quadratic time, `str.find` does not.
     head = context[: max(0, at + len(text) - 1)]
     if (before := head[::-1].find(text[::-1])) >= 0:
-        found.append(len(head) - before - len(text))
+        indexes.append(len(head) - before - len(text))
     if (after := context.find(text, at)) >= 0:
-        found.append(after)
-    return min(found, key=lambda index: abs(positions[index] - near), default=None)
+        indexes.append(after)
+    return min(indexes, key=lambda index: abs(positions[index] - near), default=None)
 
 
 # Tasks

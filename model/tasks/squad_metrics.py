@@ -48,20 +48,6 @@ class QuestionScore(NamedTuple):
 _NOTHING = QuestionScore(0.0, 0.0)
 
 
-class SquadScores(NamedTuple):
-    """Scores of all questions of a file."""
-
-    metrics: dict[str, float]
-    """`em` and `f1` from 0 to 1; for 2.0 also of the questions with and without an answer
-    (`has-answer-em`, `no-answer-em`, ...)."""
-
-    unanswered: tuple[str, ...]
-    """Ids of questions without a prediction; they count 0."""
-
-    unknown: tuple[str, ...]
-    """Ids of predictions without a question; they are ignored."""
-
-
 def normalize_answer(text: str) -> str:
     """Return the form in which answers are compared; it may be ""."""
     lowered = text.lower().translate(_NO_PUNCTUATION)
@@ -74,14 +60,14 @@ def gold_answers(examples: pa.Table, *, has_unanswerable: bool) -> list[Gold]:
     In 2.0, answers that are empty after normalization are ignored, and a question without answers
     has the answer "".
     """
-    found = []
+    golds = []
     rows = zip(examples["id"].to_pylist(), examples["answers"].to_pylist(), strict=True)
     for identity, answers in rows:
         right = tuple(answers)
         if has_unanswerable:
             right = tuple(text for text in answers if normalize_answer(text)) or ("",)
-        found.append(Gold(identity, right, bool(answers)))
-    return found
+        golds.append(Gold(identity, right, bool(answers)))
+    return golds
 
 
 def score_question(text: str, gold: Gold, *, has_unanswerable: bool) -> QuestionScore:
@@ -97,32 +83,31 @@ def score_question(text: str, gold: Gold, *, has_unanswerable: bool) -> Question
 
 
 def _f1(predicted: str, right: str, *, has_unanswerable: bool) -> float:
-    found, expected = predicted.split(), right.split()
-    if has_unanswerable and not (found and expected):
-        return float(found == expected)
-    common = sum((Counter(found) & Counter(expected)).values())
+    words, expected = predicted.split(), right.split()
+    if has_unanswerable and not (words and expected):
+        return float(words == expected)
+    common = sum((Counter(words) & Counter(expected)).values())
     if not common:
         return 0.0
-    precision, recall = common / len(found), common / len(expected)
+    precision, recall = common / len(words), common / len(expected)
     return 2 * precision * recall / (precision + recall)
 
 
 def score_texts(
     golds: Sequence[Gold], predictions: Mapping[str, str], *, has_unanswerable: bool
-) -> SquadScores:
-    """Score predictions, text by id, in the form of an official file."""
-    known = {gold.id for gold in golds}
+) -> dict[str, float]:
+    """Return `em` and `f1` of predictions, text by id, from 0 to 1.
+
+    For 2.0 also those of the questions with and without an answer (`has-answer-em`,
+    `no-answer-em`, ...).
+    """
     scores = score_all(golds, predictions, has_unanswerable=has_unanswerable)
     prefixes = ("", "has-answer-", "no-answer-") if has_unanswerable else ("",)
-    return SquadScores(
-        {
-            f"{prefix}{name}": sum(getattr(score, name) for score in members) / len(members)
-            for prefix, members in _groups(golds, scores, prefixes)
-            for name in QuestionScore._fields
-        },
-        unanswered=tuple(gold.id for gold in golds if gold.id not in predictions),
-        unknown=tuple(identity for identity in predictions if identity not in known),
-    )
+    return {
+        f"{prefix}{name}": sum(getattr(score, name) for score in members) / len(members)
+        for prefix, members in _groups(golds, scores, prefixes)
+        for name in QuestionScore._fields
+    }
 
 
 def score_all(
@@ -163,9 +148,9 @@ def texts_by_id(predictions: Iterable[Mapping[str, object]]) -> dict[str, str]:
             )
         text = item.get("text", 0)
         if text is not None and not isinstance(text, str):
-            found = f"{text!r:.60}" if "text" in item else f"only {', '.join(sorted(item))}"
+            detail = f"{text!r:.60}" if "text" in item else f"only {', '.join(sorted(item))}"
             raise PredictionsError(
-                f"the prediction of question {identity}: expected its text, found {found}"
+                f"the prediction of question {identity}: expected its text, found {detail}"
             )
         texts[identity] = text
     return {identity: text for identity, text in texts.items() if text is not None}
@@ -180,8 +165,8 @@ def read_predictions(url: str) -> dict[str, str]:
     """
     content = read_json(url, error=PredictionsError)
     if not isinstance(content, dict):
-        found = type(content).__name__
-        raise PredictionsError(f"{url}: expected an object by question id, found a {found}")
+        detail = type(content).__name__
+        raise PredictionsError(f"{url}: expected an object by question id, found a {detail}")
     for identity, value in content.items():
         if not isinstance(value, str):
             raise PredictionsError(

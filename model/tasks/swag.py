@@ -47,14 +47,14 @@ def _example(row: Row, *, needs_label: bool) -> Row:
     empty = [field for field, text in named if not is_text(text) or not text.strip()]
     if empty:
         raise InvalidRowError("empty-text", f"nothing in {', '.join(empty)}")
-    given = row.values.get("label")
-    label = _label(given)
-    if label is None and not (given is None or given == ""):
-        found = f"{shown(given)}, expected a number from 0 to {_CHOICES - 1}"
-        raise InvalidRowError("unknown-label", found)
+    value = row.values.get("label")
+    label = _label(value)
+    if label is None and not (value is None or value == ""):
+        detail = f"{shown(value)}, expected a number from 0 to {_CHOICES - 1}"
+        raise InvalidRowError("unknown-label", detail)
     label = None if label == UNKNOWN else label
     if label is None and needs_label:
-        raise InvalidRowError("no-answer", f"label: {shown(given)}")
+        raise InvalidRowError("no-answer", f"label: {shown(value)}")
     name, begin = row_name(row), "" if begin is None else str(begin).strip()
     if not (is_text(name) and is_text(begin)):
         raise InvalidRowError("malformed", f"id or sent2: {shown(repr((name, begin)))}")

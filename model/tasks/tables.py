@@ -198,9 +198,9 @@ def _text_columns(data: DataFile, layout: FileLayout) -> _Columns:
     line = data.first_line.decode(errors="surrogateescape")
     if not line.strip():
         raise TaskDataError(f"{data.url}: expected a table, got no line with text. Is it empty?")
-    found = "comma" if "," in line and "\t" not in line else "tab"
+    detected = "comma" if "," in line and "\t" not in line else "tab"
     form = layout.file_format
-    separator = _SEPARATORS[found if form.delimiter == "auto" else form.delimiter]
+    separator = _SEPARATORS[detected if form.delimiter == "auto" else form.delimiter]
     is_quoted = separator != "\t" if form.quoted is None else form.quoted
     cells = line.split(separator)
     if is_quoted:
@@ -275,7 +275,7 @@ def _text_rows(
             values, notes = _pick_cells(cells, indexes, size=len(names), drops_tabs=not is_quoted)
             yield Row(position, values, notes, number)
         except InvalidRowError as error:
-            yield BadRow(position, error.reason, error.found)
+            yield BadRow(position, error.reason, error.detail)
         number += 1
 
 
@@ -289,8 +289,8 @@ def _pick_cells(
     if len(cells) > size and drops_tabs and not any(cells[size:]):
         cells, notes = cells[:size], ("trailing-tabs",)
     if len(cells) != size:
-        found = f"{len(cells)} columns, expected {size}: {shown(chr(9).join(cells))}"
-        raise InvalidRowError(f"too-{'few' if len(cells) < size else 'many'}-columns", found)
+        detail = f"{len(cells)} columns, expected {size}: {shown(chr(9).join(cells))}"
+        raise InvalidRowError(f"too-{'few' if len(cells) < size else 'many'}-columns", detail)
     values = {name: cells[index] for name, index in indexes.items()}
     if not all(map(is_text, values.values())):
         raise InvalidRowError("not-utf-8", shown(repr(cells)))

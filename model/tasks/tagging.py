@@ -151,9 +151,9 @@ def _tagged_sentences(
             continue
         tags = prediction.get("tags")
         if not isinstance(tags, list) or len(tags) != len(gold):
-            found = len(tags) if isinstance(tags, list) else f"{tags!r:.60}"
+            shown = len(tags) if isinstance(tags, list) else f"{tags!r:.60}"
             raise PredictionsError(
-                f"{task.name}, {name}: expected {len(gold)} tags, one a word, found {found}"
+                f"{task.name}, {name}: expected {len(gold)} tags, one a word, found {shown}"
             )
         for tag in tags:
             if not (isinstance(tag, str) and is_tag(tag)):
@@ -224,16 +224,16 @@ def _labels(examples: pa.Table, labels: Sequence[str], counters: dict[str, int])
     if examples["tags"].null_count == len(examples):
         return None
     numbers = {tag: number for number, tag in enumerate(labels)}
-    found: list[int] = []
+    tag_numbers: list[int] = []
     unknown = 0
     for words, tags in zip(
         *(examples[name].to_pylist() for name in ("words", "tags")), strict=True
     ):
         own = [IGNORED] * len(words) if tags is None else [numbers.get(t, IGNORED) for t in tags]
         unknown += 0 if tags is None else own.count(IGNORED)
-        found += own
+        tag_numbers += own
     counters["words-unknown-tag"] = unknown
-    return np.array(found, np.int64)
+    return np.array(tag_numbers, np.int64)
 
 
 UNBOUNDED = np.iinfo(np.int64).max

@@ -37,7 +37,7 @@ class BadRow(NamedTuple):
     reason: str
     """Kebab-case reason, for the counter `rows-dropped-REASON`."""
 
-    found: str
+    detail: str
     """Short form of the invalid value, for messages."""
 
     is_fault: bool = True
@@ -51,16 +51,16 @@ SHOWN_BAD = 5
 
 def describe_bad(rows: Sequence[BadRow]) -> str:
     """Format the first bad rows, for messages."""
-    return "; ".join(f"{row.position}: {row.reason}: {row.found}" for row in rows[:SHOWN_BAD])
+    return "; ".join(f"{row.position}: {row.reason}: {row.detail}" for row in rows[:SHOWN_BAD])
 
 
 class InvalidRowError(Exception):
     """Fault of a row that is being converted."""
 
-    def __init__(self, reason: str, found: str, *, is_fault: bool = True) -> None:
+    def __init__(self, reason: str, detail: str, *, is_fault: bool = True) -> None:
         """Set the fields of the `BadRow`."""
-        super().__init__(reason, found)
-        self.reason, self.found, self.is_fault = reason, found, is_fault
+        super().__init__(reason, detail)
+        self.reason, self.detail, self.is_fault = reason, detail, is_fault
 
 
 def convert_row(row: Row | BadRow, convert: Callable[[Row], _T]) -> _T | BadRow:
@@ -70,7 +70,7 @@ def convert_row(row: Row | BadRow, convert: Callable[[Row], _T]) -> _T | BadRow:
     try:
         return convert(row)
     except InvalidRowError as error:
-        return BadRow(row.position, error.reason, error.found, error.is_fault)
+        return BadRow(row.position, error.reason, error.detail, error.is_fault)
 
 
 def is_answered(split: str) -> bool:

@@ -12,28 +12,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 
 from model.tasks import classification, qa, tagging
 from model.tasks.features import Features
-from model.tasks.prediction_files import check_ids, read_lines
+from model.tasks.prediction_files import read_lines
 from model.tasks.row_terms import RowTerms
 from model.tasks.task import Task
 from schemas.finetune_configs import TaskTypeName
 
 Answer = dict[str, Any]
 """Prediction, or answer of the majority baseline without `id`."""
-
-
-class Scored(NamedTuple):
-    """Predictions with their scores."""
-
-    metrics: dict[str, float]
-    """Scores by name; empty if the examples have no answers."""
-
-    predictions: list[Answer]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,17 +74,11 @@ class TaskType:
         """Return whether the answers to all examples are known."""
         return bool(len(examples)) and examples.column(self.answer_column).null_count == 0
 
-    def score_file(self, url: str, examples: pa.Table, *, task: Task) -> Scored:
-        """Read predictions in bertloom's format and score them.
-
-        Raises:
-            PredictionsError: The predictions are of other examples.
-        """
-        predictions = read_lines(url)
-        check_ids(predictions, examples, where=url)
-        if not self.is_answered(examples):
-            return Scored({}, predictions)
-        return Scored(self.score(examples, predictions, task=task), predictions)
+    def score_known(
+        self, examples: pa.Table, predictions: list[Answer], *, task: Task
+    ) -> dict[str, float]:
+        """Return `score`; {} if the answers are not known."""
+        return self.score(examples, predictions, task=task) if self.is_answered(examples) else {}
 
 
 TASK_TYPES: dict[TaskTypeName, TaskType] = {

@@ -13,10 +13,11 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from model.formatting import format_rounded_duration
-from model.training.amounts import Amounts, budget_unit
 from pipelines.progress import Listeners, ProgressUpdate
 from pipelines.terminal import TerminalBar
 from schemas.model_configs import BudgetConfig
@@ -28,6 +29,30 @@ _LINE_SECONDS = 15.0
 
 PROGRESS_FILE = "reading.json"
 """Name of the file, in its folder, to which a training process writes its progress."""
+
+
+Unit = Literal["steps", "tokens", "minutes"]
+
+
+@dataclass
+class Amounts:
+    """Amount of training in each unit of budgets; seconds are those of `loop.Stopwatch`."""
+
+    steps: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+
+    def in_unit(self, unit: Unit) -> float:
+        return {"steps": self.steps, "tokens": self.tokens, "minutes": self.seconds / 60}[unit]
+
+
+def budget_unit(budget: BudgetConfig) -> tuple[Unit, float]:
+    """Return the unit and the size of a budget."""
+    if budget.max_steps is not None:
+        return "steps", float(budget.max_steps)
+    if budget.max_tokens is not None:
+        return "tokens", float(budget.max_tokens)
+    return "minutes", budget.max_minutes or 0.0
 
 
 class ProgressFile:

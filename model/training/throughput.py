@@ -18,7 +18,6 @@ import numpy.typing as npt
 import torch
 
 from model.data.batches import PretrainingBatch
-from model.training.curves import ThroughputRecord
 from model.training.distributed import ProcessGroup
 from schemas.model_configs import ModelConfig
 
@@ -176,16 +175,26 @@ def model_flops_utilization(
     return None if peak is None else flops / (seconds * processes * peak.flops)
 
 
-class Work(NamedTuple):
-    """Work of all processes.
+class ThroughputRecord(NamedTuple):
+    """Throughput since the last line: a line of `timing.jsonl`.
 
     Attributes:
-        tokens: Tokens.
-        flops: Model FLOPs.
+        step: Last step of the measurement.
+        seconds: Training time since the phase began, over all starts
+            (`model.training.loop.Stopwatch`).
+        tokens_per_second: Tokens per second, over all processes.
+        peak_memory_bytes: Peak memory of this process: of its GPU, or of the host without a GPU.
+        loader_wait_share: Fraction of the time in which the model waited for its next batch.
+        model_flops_utilization: Model FLOPs per second over the peak of the devices. None: the peak
+            is unknown.
     """
 
-    tokens: int = 0
-    flops: float = 0
+    step: int
+    seconds: float
+    tokens_per_second: float
+    peak_memory_bytes: int
+    loader_wait_share: float
+    model_flops_utilization: float | None = None
 
 
 class ThroughputMeter:
@@ -200,15 +209,12 @@ class ThroughputMeter:
     def __init__(self, group: ProcessGroup, *, peak: Peak | None, seconds: float = 0.0) -> None:
         self._group, self._peak = group, peak
         self._start_seconds = seconds
-        self._reset()
+        self._tokens, self._flops, self._waited = 0, 0.0, 0.0
 
-    def _reset(self) -> None:
-        self._work, self._waited = Work(), 0.0
-
-    def add(self, work: Work, *, waited: float) -> None:
-        """Count a step, and the seconds that this process waited for its batch."""
-        total = self._work
-        self._work = Work(total.tokens + work.tokens, flops=total.flops + work.flops)
+    def add(self, tokens: int, *, flops: float, waited: float) -> None:
+        """Count a step of all processes, and the seconds that this one waited for its batch."""
+        self._tokens += tokens
+        self._flops += flops
         self._waited += waited
 
     def record(self, step: int, *, seconds: float) -> ThroughputRecord:
@@ -222,18 +228,18 @@ class ThroughputMeter:
         record = ThroughputRecord(
             step=step,
             seconds=seconds,
-            tokens_per_second=self._work.tokens / duration,
+            tokens_per_second=self._tokens / duration,
             peak_memory_bytes=peak_memory(self._group.device),
             loader_wait_share=min(1.0, self._waited / duration),
             model_flops_utilization=model_flops_utilization(
-                self._work.flops,
+                self._flops,
                 seconds=duration,
                 processes=self._group.world_size,
                 peak=self._peak,
             ),
         )
         self._start_seconds = seconds
-        self._reset()
+        self._tokens, self._flops, self._waited = 0, 0.0, 0.0
         return record
 
 

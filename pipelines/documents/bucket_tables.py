@@ -40,8 +40,8 @@ def bucket_blobs(table: pa.Table, buckets: npt.NDArray[np.integer[Any]]) -> Iter
     """Yield the rows of each bucket, in their order, given the bucket of each row."""
     order = np.argsort(buckets, kind="stable")
     rows = table.take(pa.array(order))
-    found = np.unique(buckets[order], return_index=True, return_counts=True)
-    for bucket, start, count in zip(*(values.tolist() for values in found), strict=True):
+    groups = np.unique(buckets[order], return_index=True, return_counts=True)
+    for bucket, start, count in zip(*(values.tolist() for values in groups), strict=True):
         # Not compressed: that takes far more time than the few rows are worth.
         yield Blob(bucket, to_bytes(rows.slice(start, count)))
 

@@ -286,11 +286,11 @@ class Positions(NamedTuple):
 
     def number(self, table: pa.Table | pa.RecordBatch) -> Int64s:
         """Return the position of each row of a table with the columns `shard` and `row`."""
-        found = pc.index_in(table.column("shard"), value_set=self.shards)
-        if found.null_count:
-            unknown = table.column("shard").filter(pc.is_null(found))[0]
+        shard_numbers = pc.index_in(table.column("shard"), value_set=self.shards)
+        if shard_numbers.null_count:
+            unknown = table.column("shard").filter(pc.is_null(shard_numbers))[0]
             raise RunnerError(f"duplicates: rows refer to the unknown shard {unknown}")
-        numbers: Int64s = self.starts[found.to_numpy()] + table.column("row").to_numpy()
+        numbers: Int64s = self.starts[shard_numbers.to_numpy()] + table.column("row").to_numpy()
         return numbers
 
     def shard_of(self, positions: Int64s) -> Int64s:
@@ -370,11 +370,11 @@ def write_duplicates(
             shard.write(batch)
             duplicates.append(_summary(batch))
     remove_bucket_files(itertools.chain(*kinds.values()), output=output)
-    found = Duplicates(shard.entry())
+    result = Duplicates(shard.entry())
     for same_text, repeated_ids in duplicates:
-        found.same_text += same_text
-        found.repeated_ids |= repeated_ids
-    return found
+        result.same_text += same_text
+        result.repeated_ids |= repeated_ids
+    return result
 
 
 def _settle_ids(
@@ -444,8 +444,8 @@ def _summary(batch: pa.RecordBatch) -> tuple[int, dict[str, RepeatedIds]]:
         ("canonical_document_id", "first"),
     ]
     columns = repeated.group_by("shard", use_threads=False).aggregate(firsts).to_pydict()
-    found = dict(zip(columns.pop("shard"), map(RepeatedIds, *columns.values()), strict=True))
-    return batch.num_rows - repeated.num_rows, found
+    by_shard = dict(zip(columns.pop("shard"), map(RepeatedIds, *columns.values()), strict=True))
+    return batch.num_rows - repeated.num_rows, by_shard
 
 
 def excluded_rows(
@@ -464,8 +464,8 @@ def rows_by_shard(
         by_shard = reader.read_all().group_by(["shard", "reason"], use_threads=False)
         groups = by_shard.aggregate([("row", "list")])
     rows, offsets = flat_lists(groups.column("row_list").combine_chunks())
-    found: dict[str, dict[str, npt.NDArray[np.uint32]]] = {}
+    excluded: dict[str, dict[str, npt.NDArray[np.uint32]]] = {}
     for number, group in enumerate(groups.select(["shard", "reason"]).to_pylist()):
         part = rows.slice(offsets[number], offsets[number + 1] - offsets[number])
-        found.setdefault(group["shard"], {})[group["reason"]] = part.to_numpy()
-    return found
+        excluded.setdefault(group["shard"], {})[group["reason"]] = part.to_numpy()
+    return excluded

@@ -57,7 +57,7 @@ class ShardItem(NamedTuple):
 
     def identity(self) -> dict[str, Any]:
         """Return what decides the documents of `kept_rows`."""
-        others = {"others": found} if (found := sorted(self.excluded_rows().items())) else {}
+        others = {"others": excluded} if (excluded := sorted(self.excluded_rows().items())) else {}
         return {
             "shard": self.file.sha256,
             "repeated": sorted(self.repeated_id_rows()),
@@ -75,12 +75,12 @@ class ShardItem(NamedTuple):
 
     def excluded_rows(self) -> dict[int, str]:
         """Return further excluded rows, each with the reason of highest priority."""
-        found: dict[int, str] = {}
+        reasons: dict[int, str] = {}
         for table in reversed(self.exclusions):
             by_reason = excluded_rows(table, shard=self.path, expected=EXCLUDED_DOCUMENTS)
             for reason, rows in by_reason.items():
-                found |= dict.fromkeys(rows.tolist(), reason)
-        return found
+                reasons |= dict.fromkeys(rows.tolist(), reason)
+        return reasons
 
     def _rows(self, reason: str) -> frozenset[int]:
         if self.duplicates is None:

@@ -58,14 +58,14 @@ def language_of(split: Split, source: SourceConfig) -> str:
 def item_identity(item: DocumentItem, kind: str) -> dict[str, Any]:
     """Return what decides the documents of a split, except the configuration."""
     split = item.split
-    place: list[Any] = [split.start, split.end, split.detail]
+    position: list[Any] = [split.start, split.end, split.detail]
     detail = json.loads(split.detail) if kind == "books" else {}
     if "files" in detail:
         # Loose files are identified by name and digest, not by path or offset.
-        place = [[list(rest) for _, *rest in detail["files"]], detail["repeated"]]
+        position = [[list(rest) for _, *rest in detail["files"]], detail["repeated"]]
     elif raw_files(split, kind) != [split.file]:
-        place = []  # the digest of the group covers names, sizes and digests of its files
-    return {"input": _identity(split.source, split.file, kind), "place": place}
+        position = []  # the digest of the group covers names, sizes and digests of its files
+    return {"input": _identity(split.source, split.file, kind), "place": position}
 
 
 _GROUPED = frozenset({"text", "books"})  # kinds of sources that read groups of small files

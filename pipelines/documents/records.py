@@ -16,6 +16,7 @@ import pyarrow as pa
 from pipelines.counters import Count
 from pipelines.documents.sentences import normalize_text, split_sentences
 from pipelines.io.splits import RawText
+from pipelines.white_space import count_spaced_words
 from schemas.corpus_configs import DocumentsConfig
 
 _WORD = re.compile(r"\w+")
@@ -90,7 +91,7 @@ def kept_counts(sentences: Sequence[str]) -> dict[str, int]:
     return {
         "documents-kept": 1,
         "sentences": len(sentences),
-        "words": sum(len(sentence.split()) for sentence in sentences),
+        "words": count_spaced_words(" ".join(sentences)),
         "characters": sum(map(len, sentences)),
     }
 

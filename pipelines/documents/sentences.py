@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import sentencex
 
 from pipelines.documents.ordinals import ordinal_rules
+from pipelines.white_space import collapse_spaces
 
 # The time of sentencex grows with the square of the quotations in a text. A longer paragraph is
 # split in windows.
@@ -154,4 +155,4 @@ def normalize_text(sentences: list[str]) -> str:
     >>> normalize_text(["Call  me", "ISHMAEL."])
     'call me ishmael.'
     """
-    return " ".join(unicodedata.normalize("NFC", " ".join(sentences)).casefold().split())
+    return collapse_spaces(unicodedata.normalize("NFC", " ".join(sentences)).casefold())

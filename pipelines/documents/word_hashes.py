@@ -174,8 +174,8 @@ def ngram_sets(
     hashes = np.zeros(len(starts), np.uint64)
     # An n-gram reaches the end of a document only if the document has fewer than n words.
     last = np.repeat(ends[1:], counts) - 1
-    for place in range(n):
-        at = starts + place
+    for offset in range(n):
+        at = starts + offset
         word = words[np.minimum(at, last)]
         word[at > last] = 0
         hashes = mixed(hashes, word)
@@ -187,6 +187,6 @@ def ngram_sets(
 
 def mixed(hashes: UInt64s, more: UInt64s) -> UInt64s:
     """Return 64-bit hashes with another number mixed into each."""
-    found: UInt64s = (hashes ^ more) * _PRIME
-    found ^= found >> _SHIFT
-    return found * _PRIME
+    product: UInt64s = (hashes ^ more) * _PRIME
+    product ^= product >> _SHIFT
+    return product * _PRIME

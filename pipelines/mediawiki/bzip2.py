@@ -272,10 +272,10 @@ _WHOLE_BYTES = re.compile(b"(?=(%s))" % b"|".join(map(re.escape, _PATTERNS)))
 
 def find_marks(data: bytes) -> list[int]:
     """Return the bit offsets of the marks of blocks in the data, ascending."""
-    found = []
+    marks = []
     for match in _WHOLE_BYTES.finditer(data):
         shift, start = _PATTERNS[match[1]], match.start() - 1
         stored = data[max(0, start) : start + _MARK_BYTES].ljust(_MARK_BYTES, b"\0")
         if start >= 0 and int.from_bytes(stored, "big") >> 8 - shift & _MARK == _BLOCK:
-            found.append(8 * start + shift)
-    return found
+            marks.append(8 * start + shift)
+    return marks

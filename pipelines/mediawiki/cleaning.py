@@ -20,6 +20,7 @@ from collections.abc import Set
 
 from pipelines.counters import DROPPED_TEMPLATE, UNKNOWN_TEMPLATE
 from pipelines.mediawiki.dropped_text import DroppedText
+from pipelines.white_space import collapse_spaces
 
 DROPPED = "\ufdd0"
 """Replaces a template."""
@@ -50,8 +51,8 @@ PROTECT = {ord(character): 0xFDD2 + i for i, character in enumerate(_PROTECTED)}
 _RESTORE: dict[int, str] = dict.fromkeys(range(0xFDD1, 0xFDF0), "")  # remaining marks are removed
 _RESTORE |= {private: chr(character) for character, private in PROTECT.items()}
 
-_APOSTROPHES = re.compile(r"''+")
-_SIMPLE_QUOTES = re.compile(r"(?<!')(?:'''''|'''|'')(?!')")
+_APOSTROPHES = re.compile(r"(''+)")
+_SIMPLE_RUNS = frozenset({2, 3, 5})
 _ENTITY = re.compile(r"&(?:#[0-9]{1,8}|#[xX][0-9a-fA-F]{1,7}|[A-Za-z][A-Za-z0-9]{1,30});")
 # Soft hyphen, zero-width space, direction marks, word joiner, byte-order mark. The joiners U+200C
 # and U+200D spell words in Arabic and Indic scripts and stay there.
@@ -145,10 +146,10 @@ def clean_paragraph(raw: str, *, language: str = "en", dropped: DroppedText | No
         raw = _URL.sub(_after_url, raw)
     if ":" in raw:
         raw = _INDENT.sub("", raw)
-    text = " ".join(raw.split())
+    text = collapse_spaces(raw)
     if text[:1] in _NO_BEGINNING or _SUSPECT.search(text):
         text = _mend(text, french=language == "fr")
-        text = " ".join(text.replace(DROPPED, "").split())
+        text = collapse_spaces(text.replace(DROPPED, ""))
     if text.count(")") > text.count("("):
         text = _without_lone_brackets(text)
     return text if _WORD.search(text) else ""
@@ -180,7 +181,7 @@ def _without_lone_brackets(text: str) -> str:
                 if kept and kept[-1] in _LONE_AFTER:
                     continue
         kept.append(character)
-    return " ".join("".join(kept).split())
+    return collapse_spaces("".join(kept))
 
 
 def _mend(text: str, *, french: bool) -> str:
@@ -220,13 +221,13 @@ def remove_quotes(text: str) -> str:
 
 
 def _remove_line_quotes(line: str) -> str:
-    runs = [len(run) for run in _APOSTROPHES.findall(line)]
-    bold = sum(1 for run in runs if run != 2)
+    pieces = _APOSTROPHES.split(line)
+    parts, runs = pieces[::2], list(map(len, pieces[1::2]))
+    bold = len(runs) - runs.count(2)
     italic = sum(1 for run in runs if run == 2 or run >= 5)
     ends_open = bold % 2 == 1 and italic % 2 == 1
-    if not ends_open and all(run in (2, 3, 5) for run in runs):
-        return _SIMPLE_QUOTES.sub("", line)
-    parts = _APOSTROPHES.split(line)
+    if not ends_open and _SIMPLE_RUNS.issuperset(runs):
+        return "".join(parts)
     kept = [_literal_apostrophes(run) for run in runs]
     if ends_open:
         mistaken = _mistaken_bold(parts, runs)

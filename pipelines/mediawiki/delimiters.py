@@ -34,13 +34,13 @@ class Delimiters:
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._found: dict[str, tuple[list[int], list[int]]] = {}  # endings of tags, by name
+        self._tags: dict[str, tuple[list[int], list[int]]] = {}  # their endings, by name
         self._budget = 8 * len(text) + 1024  # characters that failing searches may read
 
     def end_of_paragraph(self, position: int) -> int:
         """Return the next blank line or heading, which ends unclosed markup."""
-        found = _BREAK.search(self._text, position)
-        return found.start() if found else len(self._text)
+        match = _BREAK.search(self._text, position)
+        return match.start() if match else len(self._text)
 
     def end_of_line(self, position: int) -> int:
         end = self._text.find("\n", position)
@@ -51,22 +51,22 @@ class Delimiters:
         text, depth, start = self._text, 0, position
         if self._budget < 0:
             return NOT_FOUND
-        while (found := _BRACES.search(text, position)) is not None:
-            position = found.end()
-            first = text[found.start()]
+        while (match := _BRACES.search(text, position)) is not None:
+            position = match.end()
+            first = text[match.start()]
             if first == "{":
-                depth += position - found.start()
+                depth += position - match.start()
             elif first == "}":
-                depth -= position - found.start()
+                depth -= position - match.start()
                 if depth <= 0:
                     end = position + depth
                     if text.find("\n==", start, end) < 0:
                         return end
                     break  # a template has no headings: the braces belong to another one
             else:
-                inside = self.end_of_tag(found[1] or "-->", position)
+                inside = self.end_of_tag(match[1] or "-->", position)
                 position = inside if inside != NOT_FOUND else position
-        self._budget -= position - start if found else len(text) - start
+        self._budget -= position - start if match else len(text) - start
         return NOT_FOUND
 
     def end_of_picture(self, position: int) -> int:
@@ -74,14 +74,14 @@ class Delimiters:
         text, depth, start = self._text, 1, position
         if self._budget < 0:
             return NOT_FOUND
-        while (found := _BRACKETS.search(text, position)) is not None:
-            position = found.end()
-            depth += 1 if found[0] == "[[" else -1
+        while (match := _BRACKETS.search(text, position)) is not None:
+            position = match.end()
+            depth += 1 if match[0] == "[[" else -1
             if depth == 0:
                 if position - start > _MAX_CAPTION or text.find("\n==", start, position) >= 0:
                     break
                 return position + text.startswith("]", position)
-        self._budget -= position - start if found else len(text) - start
+        self._budget -= position - start if match else len(text) - start
         return NOT_FOUND
 
     def end_of_table(self, position: int) -> int:
@@ -89,10 +89,10 @@ class Delimiters:
         depth = 1
         if self._budget < 0:
             return NOT_FOUND
-        for found in _TABLE.finditer(self._text, position):
-            depth += 1 if found[1] else -1
+        for match in _TABLE.finditer(self._text, position):
+            depth += 1 if match[1] else -1
             if depth == 0:
-                return found.end()
+                return match.end()
         self._budget -= len(self._text) - position
         return NOT_FOUND
 
@@ -109,24 +109,24 @@ class Delimiters:
 
     def _endings(self, name: str) -> tuple[list[int], list[int]]:
         """Return starts and ends of closing tags; for a nesting tag, of the tags themselves."""
-        found = self._found.get(name)
-        if found is None:
+        endings = self._tags.get(name)
+        if endings is None:
             matches = (_COMMENT_END if name == "-->" else _ending_pattern(name)).finditer(
                 self._text
             )
             if name in NESTING_TAGS:
-                found = _matched(matches)
+                endings = _matched(matches)
             else:
                 spans = [match.span() for match in matches]
-                found = [start for start, _ in spans], [end for _, end in spans]
-            self._found[name] = found
-        return found
+                endings = [start for start, _ in spans], [end for _, end in spans]
+            self._tags[name] = endings
+        return endings
 
 
-def _matched(tags_found: Iterable[re.Match[str]]) -> tuple[list[int], list[int]]:
+def _matched(tags: Iterable[re.Match[str]]) -> tuple[list[int], list[int]]:
     """Return the start of each opening tag and the end of its closing tag or `NOT_FOUND`."""
     starts, ends, open_tags = list[int](), list[int](), list[int]()
-    for match in tags_found:
+    for match in tags:
         if match.lastindex:
             open_tags.append(len(starts))
             starts.append(match.start())

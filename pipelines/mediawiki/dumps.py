@@ -14,7 +14,7 @@ from __future__ import annotations
 import codecs
 import re
 import types
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Generator, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 from xml.parsers import expat
 
@@ -35,6 +35,9 @@ _COMMENT = re.compile(rb"<!--.*?-->", re.DOTALL)
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
 _TITLE = re.compile(rb"<title>([^<]*)</title>")
 _ID = re.compile(rb"<id>([0-9]+)</id>")
+_HEAD = re.compile(
+    rb"<page>\s*<title>([^<&]++)</title>\s*<ns>(-?[0-9]{1,18})</ns>\s*<id>([0-9]{1,18})</id>"
+)
 
 
 class Page(NamedTuple):
@@ -67,6 +70,7 @@ def iterate_pages(
     end: int,
     at_start: bool,
     at_end: bool,
+    namespaces: Container[int] | None = None,
 ) -> Iterator[Page | Damage]:
     """Yield the pages that begin in the chunks before byte `end`, and damage, in order.
 
@@ -77,8 +81,10 @@ def iterate_pages(
         end: End of the range in the stored file.
         at_start: The chunks start with the file, so that text between pages can be checked.
         at_end: The range ends with the file, so that a complete `</mediawiki>` must follow.
+        namespaces: Namespaces whose pages are read; None: all. Of other pages, only title, number,
+            namespace and number of revisions are read, and their XML is not checked.
     """
-    scanner = _Scanner(end=end, between=b"" if at_start else None)
+    scanner = _Scanner(end=end, between=b"" if at_start else None, namespaces=namespaces)
     for chunk in chunks:
         is_cut = scanner.page is not None
         if isinstance(chunk, Damage):
@@ -125,7 +131,13 @@ class _PageBytes:
         return data
 
 
-def _parse_page(page: _PageBytes, *, byte_end: int) -> Page:
+def _read_page(page: _PageBytes, namespaces: Container[int] | None) -> Page:
+    """Return a complete page. The arguments and errors are those of the functions that it calls."""
+    skipped = None if namespaces is None else _read_head(page, namespaces)
+    return skipped or _parse_page(page)
+
+
+def _parse_page(page: _PageBytes) -> Page:
     """Return a complete page.
 
     Raises:
@@ -158,8 +170,29 @@ def _parse_page(page: _PageBytes, *, byte_end: int) -> Page:
         has_redirect="redirect" in fields,
         revisions=page.superseded + len(root.findall("revision")),
         byte_start=page.byte_start,
-        byte_end=byte_end,
+        byte_end=page.byte_end,
         fault=_fault(title, numbers, has_revision="revision" in fields),
+    )
+
+
+def _read_head(page: _PageBytes, namespaces: Container[int]) -> Page | None:
+    """Return a page of another namespace without its text, or None for a page to be parsed."""
+    data = page.join()
+    head = _HEAD.match(data)
+    if head is None or (namespace := int(head[2])) in namespaces or _REVISION not in data:
+        return None
+    return Page(
+        title=head[1].decode("utf-8", "replace"),
+        namespace=namespace,
+        page_id=int(head[3]),
+        revision_id=None,
+        timestamp=None,
+        model=WIKITEXT,
+        text="",
+        has_redirect=False,
+        revisions=page.superseded + 1,
+        byte_start=page.byte_start,
+        byte_end=page.byte_end,
     )
 
 
@@ -214,12 +247,15 @@ class _Origin(NamedTuple):
 class _Scanner:
     """Splits a stream of bytes into pages."""
 
-    def __init__(self, *, end: int, between: bytes | None) -> None:
+    def __init__(
+        self, *, end: int, between: bytes | None, namespaces: Container[int] | None
+    ) -> None:
         self.page: _PageBytes | None = None
         self.rest = b""  # the last bytes, if they may be the start of a tag
         self.closed = False  # </mediawiki> was seen
         self.position = 0
         self._end = end
+        self._namespaces = namespaces
         self._rest_origin = _Origin(False, 0, 0)
         self._borrowed = 0
         self._chunk = Chunk(b"", 0, 0, 0)
@@ -262,9 +298,10 @@ class _Scanner:
             return self._keep(data, stop)
         stop = close + len(_CLOSE)
         page.add(data[at:stop])
-        end = self._origin_of(stop).start if self._chunk.is_plain else page.byte_end
+        if self._chunk.is_plain:
+            page.byte_end = self._origin_of(stop).start
         try:
-            parsed = _parse_page(page, byte_end=end)
+            parsed = _read_page(page, self._namespaces)
         except (MalformedPageError, etree.XMLSyntaxError) as error:
             yield self._damaged(page, error)
             return stop
@@ -294,7 +331,7 @@ class _Scanner:
     def _pass_between(self, data: bytes, *, is_all: bool) -> Iterator[Damage]:
         """Check the text between pages: header, white space, end."""
         self.closed = self.closed or _LAST in data
-        if self._between is None:
+        if self._between is None or (is_all and not self._between and data.isspace()):
             return
         self._between += data
         text = _without_comments(self._between) if is_all else b""
@@ -397,7 +434,7 @@ def _parse_header(head: bytes, *, where: str) -> Header:
             "If it is part of a dump, put a line `<mediawiki>` before and `</mediawiki>` behind "
             "its pages"
         )
-    found: dict[str, str] = {}
+    root: dict[str, str] = {}  # attributes of <mediawiki>
     namespaces: dict[int, str] = {}
     base: dict[str, str] = {}
     open_text: list[Callable[[str], None]] = []
@@ -411,7 +448,7 @@ def _parse_header(head: bytes, *, where: str) -> Header:
         open_text[:] = [add]
 
     def start(name: str, attributes: dict[str, str]) -> None:
-        if not found and name != "mediawiki":
+        if not root and name != "mediawiki":
             raise InputError(f"{where}: expected <mediawiki> first, found <{name}>")
         if name == "page":
             raise InputError(
@@ -419,8 +456,8 @@ def _parse_header(head: bytes, *, where: str) -> Header:
                 f"{', '.join(attributes) or 'white space'} in it. Take that out"
             )
         if name == "mediawiki":
-            found.update(version=attributes.get("version", "?"))
-            found.update(language=attributes.get("xml:lang", ""))
+            root.update(version=attributes.get("version", "?"))
+            root.update(language=attributes.get("xml:lang", ""))
         elif name == "namespace":
             collect(namespaces, int(attributes["key"]))
         elif name == "base":
@@ -454,7 +491,7 @@ def _parse_header(head: bytes, *, where: str) -> Header:
     except (expat.ExpatError, ValueError, KeyError) as error:
         raise InputError(f"{where}: the header is not valid: {error}") from error
     site = _SITE.match(base.get("base", ""))
-    return Header(found["version"], found["language"], namespaces, site[1] if site else "")
+    return Header(root["version"], root["language"], namespaces, site[1] if site else "")
 
 
 def site_of_dump(name: str) -> str:

@@ -92,20 +92,20 @@ def find_streams(uri: str, *, start: int) -> list[int]:
     with open_file(uri, start=start) as source:
         while not search.is_single_stream and (chunk := source.read(_READ)):
             search.feed(chunk)
-    return search.found
+    return search.offsets
 
 
 class StreamSearch:
     """Search for stream headers in the bytes of a file, fed in order.
 
     Attributes:
-        found: Offsets of headers, ascending.
+        offsets: Offsets of headers, ascending.
         position: Offset of the next byte.
         is_single_stream: Whether the file is treated as one stream.
     """
 
     def __init__(self, start: int = 0) -> None:
-        self.found: list[int] = []
+        self.offsets: list[int] = []
         self.position = self._start = start
         self.is_single_stream = False
         self._rest = b""
@@ -115,10 +115,10 @@ class StreamSearch:
         if not self.is_single_stream:
             data = self._rest + chunk
             origin = self.position - len(self._rest)
-            self.found += [origin + match.start() for match in _HEAD.finditer(data)]
+            self.offsets += [origin + match.start() for match in _HEAD.finditer(data)]
             self._rest = data[1 - _HEAD_LENGTH :]
         self.position += len(chunk)
-        if len(self.found) <= 1 and self._start == 0 and self.position > _FAR:
+        if len(self.offsets) <= 1 and self._start == 0 and self.position > _FAR:
             self.is_single_stream = True
 
 
@@ -172,12 +172,12 @@ def find_all_streams(
     """
     index = find_index(uri, name=name)
     if index is None:
-        found = _known_streams(sha256)
-        if found is None:
-            found = find_streams(uri, start=0)
+        offsets = _known_streams(sha256)
+        if offsets is None:
+            offsets = find_streams(uri, start=0)
             if sha256:
-                remember_streams(sha256, found)
-        return tuple(found)
+                remember_streams(sha256, offsets)
+        return tuple(offsets)
     named = read_index(index)
     inside = [offset for offset in named if offset < size]
     if len(inside) < len(named) and must_be_whole:

@@ -50,9 +50,9 @@ class Arguments(NamedTuple):
 
     def at(self, number: int) -> str:
         """Return an argument by its number, from 1, or ""."""
-        found = self.named.get(str(number))
-        if found is not None:
-            return found
+        value = self.named.get(str(number))
+        if value is not None:
+            return value
         return self.positional[number - 1] if 0 < number <= len(self.positional) else ""
 
     def get(self, name: int | str) -> str:

@@ -299,8 +299,8 @@ def rule_for(name: str, language: str) -> Rule | None:
     tables = [_table(source, language) for source in dict.fromkeys((language, COMMON, FALLBACK))]
     for key in (first_lowered(plain), plain.lower()):
         for table in tables:
-            if (found := table.rules.get(key)) is not None:
-                return found
+            if (rule := table.rules.get(key)) is not None:
+                return rule
     for table in tables:
         for expression, pattern in table.patterns:
             match = expression.fullmatch(plain) or expression.fullmatch(first_lowered(plain))

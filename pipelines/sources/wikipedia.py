@@ -22,7 +22,7 @@ import itertools
 import json
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import NamedTuple
 
 from pipelines.counters import Count
@@ -145,23 +145,24 @@ def read(split: Split, config: WikipediaSource, count: Count) -> Iterator[tuple[
     drop_sentences = config.on_unknown_template == "drop-sentence"
     holes = UnknownTemplates(drop_sentences=drop_sentences)
     dropped = DroppedText()
-    last_whole = ""
-    for item in _pages(split, header.compression, count):
+    last_whole: Page | None = None
+    for item in _pages(split, header.compression, count, namespaces=config.namespaces):
         if isinstance(item, Damage):
             _take_damage(item, split, config, count, last_whole=last_whole)
             continue
-        last_whole = page_name(item.title, item.page_id)
+        last_whole = item
         count("pages-in")
         if item.revisions > 1:
             count("revisions-superseded", item.revisions - 1)
         reason = drop_reason(item, namespaces=config.namespaces, names=header.namespaces)
-        document = None
-        if not reason:
-            document = clean_page(item, markup, source=split.source, holes=holes, dropped=dropped)
+        if reason:
+            count(f"pages-dropped-{reason}")
+            continue
+        document = clean_page(item, markup, source=split.source, holes=holes, dropped=dropped)
         count_holes(holes, count)
         count_dropped(dropped, count)
         if document is None:
-            count(f"pages-dropped-{reason or 'no-text-left'}")
+            count("pages-dropped-no-text-left")
             continue
         count("pages-kept")
         yield document
@@ -200,7 +201,7 @@ def _describe(files: list[tuple[str, str]], config: WikipediaSource) -> list[Sou
         )
         sha256 = read_as.digests["sha256"]
         if search is not None and search.position == read_as.size:
-            remember_streams(sha256, search.found)
+            remember_streams(sha256, search.offsets)
         return SourceFile(uri, name, read_as.size, sha256, checksum)
 
     return parallel_map(describe, files)
@@ -218,7 +219,7 @@ def _plan_file(
         header = read_header(stored, where=file.uri)
     if isinstance(header, Damage):
         if must_be_whole or header.kind == "damaged":
-            raise _corrupt(header, file, last_whole="")
+            raise _corrupt(header, file, last_whole=None)
         header = Header()  # pages have a `<ns>`
     ranges = [BlockRange(0, file.size, None, 0)]
     streams: tuple[int, ...] = ()
@@ -294,7 +295,9 @@ def _ranges(starts: list[tuple[int, int | None]], *, size: int) -> list[BlockRan
     ]
 
 
-def _pages(split: Split, compression: Compression, count: Count) -> Iterator[Page | Damage]:
+def _pages(
+    split: Split, compression: Compression, count: Count, *, namespaces: Container[int]
+) -> Iterator[Page | Damage]:
     detail = _Detail(**json.loads(split.detail))
     with open_file(split.file.uri) as source:
         if compression == "bz2":
@@ -307,6 +310,7 @@ def _pages(split: Split, compression: Compression, count: Count) -> Iterator[Pag
             end=split.end,
             at_start=split.start == 0,
             at_end=split.end >= split.file.size,
+            namespaces=namespaces,
         )
 
 
@@ -319,7 +323,7 @@ def _counted(stored: Iterator[Chunk | Damage], *, count: Count) -> Iterator[Chun
 
 
 def _take_damage(
-    damage: Damage, split: Split, config: WikipediaSource, count: Count, *, last_whole: str
+    damage: Damage, split: Split, config: WikipediaSource, count: Count, *, last_whole: Page | None
 ) -> None:
     """Count the lost records, or raise an error."""
     if config.on_corrupt == "fail" or damage.kind == "damaged":
@@ -332,15 +336,16 @@ def _take_damage(
     _log.warning("%s, byte %d: %s", split.file.uri, damage.offset, damage.reason)
 
 
-def _corrupt(damage: Damage, file: SourceFile, *, last_whole: str) -> InputError:
+def _corrupt(damage: Damage, file: SourceFile, *, last_whole: Page | None) -> InputError:
     remedy = "Download it again"
     if damage.kind != "damaged":
         remedy += ", or set on_corrupt to keep-whole-pages"
-    before = f"the last whole page before it is {last_whole}" if last_whole else "no page before it"
+    name = page_name(last_whole.title, last_whole.page_id) if last_whole else ""
+    before = f"the last whole page before it is {name}" if name else "no page before it"
     return CorruptInputError(
         f"{file.uri}: {damage.reason}; noticed at byte {damage.offset:,} of {file.size:,}, "
         f"{before}. {remedy}",
         file=file.uri,
         offset=damage.offset,
-        last_record=last_whole,
+        last_record=name,
     )

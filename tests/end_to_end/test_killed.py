@@ -9,6 +9,8 @@ from support.corpus_builder import small_recipe_file
 from support.recipe_runs import kill, published, run_recipe_file, start_recipe_file
 from support.waiting import wait_until
 
+from flows.recipes.loader import load_recipe
+from flows.running import run_recipe
 from pipelines.io.file_systems import file_system
 
 STEPS = ["build-documents", "build-vocabulary", "build-tokens", "build-instances"]
@@ -23,7 +25,7 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def undisturbed(recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     store = tmp_path_factory.mktemp("undisturbed") / "store"
-    run_recipe_file(recipe, store, check=True)
+    run_recipe(load_recipe(str(recipe), store=str(store)), log=lambda _: None, engine="local")
     return published(store)
 
 

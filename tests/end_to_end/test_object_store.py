@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import json
@@ -201,7 +202,20 @@ def test_files_of_other_processes_are_visible_immediately(bucket: str) -> None:
 
 
 @pytest.fixture
-def proxy(s3_server: S3Server, bucket: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let clients retry at once, which otherwise wait for seconds."""
+    sleep = asyncio.sleep
+
+    async def sleep_shortly(delay: float, result: Any = None) -> Any:
+        return await sleep(min(delay, 0.01), result)
+
+    monkeypatch.setattr(asyncio, "sleep", sleep_shortly)
+
+
+@pytest.fixture
+def proxy(
+    s3_server: S3Server, bucket: str, quick_retries: None, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Proxy]:
     """Proxy of all requests of this process, which disturbs the selected ones."""
     with Proxy(s3_server.url) as started:
         for name, value in environment(started.url, read_seconds=READ_SECONDS).items():
@@ -249,7 +263,7 @@ def test_writes_succeed_once_on_failing_network(fault: str, bucket: str, proxy: 
 
 
 def test_writes_succeed_once_on_gcs_when_responses_are_lost(
-    gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch
+    gcs: FakeGcs, quick_retries: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Proxy(gcs.url) as proxy:
         use_gcs(proxy.url, monkeypatch)
@@ -308,7 +322,7 @@ def test_rows_of_a_small_shard_are_fetched_once(bucket: str, proxy: Proxy) -> No
 @pytest.mark.slow
 def test_corpus_of_sample_makes_fewer_than_260_requests() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.bench_object_store", "--articles", "400", "--json"],
+        [sys.executable, "-m", "benchmarks.bench_object_store", "--articles", "100", "--json"],
         check=True,
         capture_output=True,
         text=True,

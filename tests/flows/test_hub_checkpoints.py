@@ -11,13 +11,21 @@ import pytest
 import yaml
 from support.cli_runner import Cli
 from support.fake_hub import TOKEN, FakeHub, fake_hub
-from support.finetuning_builder import write_checkpoint, write_tuned
+from support.finetuning_builder import (
+    sentiment,
+    trial_config,
+    trial_job,
+    write_checkpoint,
+    write_tuned,
+)
 
 from flows.bert import recipe_steps
 from flows.model_loading import checkpoint_folder
 from flows.recipes.errors import RecipeError
 from flows.recipes.loader import load_recipe
 from flows.run.graph import Step
+from model.finetuning.loop import train_trial
+from model.training.stopping import StopRequest
 from pipelines.io.hub import pin_revision, split_revision
 from schemas.errors import InputError, MissingInputError, NetworkError
 from schemas.manifest import RawInput
@@ -128,6 +136,25 @@ def test_predict_reads_model_of_the_hub(cli: Cli, hub: FakeHub) -> None:
     result = cli("predict", "hf://harbour/tuned", "the film is fine")
     assert result.code == 0, result.err
     assert result.out.partition("\t")[0] in ("negative", "positive")
+
+
+def test_training_from_the_hub_equals_that_from_the_same_files(
+    hub: FakeHub, models: dict[str, dict[str, bytes]], tmp_path: Path
+) -> None:
+    folder = tmp_path / "downloaded"
+    folder.mkdir()
+    for name, data in models["bert"].items():
+        (folder / name).write_bytes(data)
+    examples = sentiment(tmp_path / "examples", train=8, dev=4)
+
+    def trained_weights(name: str, checkpoint: str) -> bytes:
+        config = trial_config(checkpoint, num_epochs=1)
+        job = trial_job(tmp_path / name, examples, config=config)
+        train_trial(job, stop=StopRequest())
+        return (job.results() / "model.safetensors").read_bytes()
+
+    pinned = pin_revision("hf://harbour/bert")
+    assert trained_weights("hub", pinned) == trained_weights("folder", str(folder))
 
 
 ERRORS = {

@@ -56,8 +56,6 @@ def draw(x: Axis, y: Axis, title: str = "a title") -> str:
     chart.dots(corners, "series-2")
     chart.bars([(x.low, x.high, y.high)], "series-3")
     chart.band([(x.low, y.low, y.high), (x.high, y.low, y.high)], "series-4")
-    chart.triangle(corners[0], "series-5")
-    chart.diamond(corners[1])
     chart.vertical(x.low, "muted")
     chart.horizontal(y.high, "ink")
     return chart.svg()

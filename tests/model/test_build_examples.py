@@ -39,9 +39,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_files_are_found_under_their_official_names(folder: Path, tmp_path: Path) -> None:
-    made, given = build(tmp_path / "out", task="sst-2", data_dir=str(folder))
+    made, provided = build(tmp_path / "out", task="sst-2", data_dir=str(folder))
     assert made.statistics["splits"] == {"train": 20, "dev": 6, "test": 2}
-    assert read_examples(given, "test").to_pylist()[1] == {
+    assert read_examples(provided, "test").to_pylist()[1] == {
         "id": "1", "text_a": "film 201", "text_b": None, "label": None, "score": None,
     }  # fmt: skip
     assert [file.name for file in made.raw_inputs] == ["train/train.tsv", "dev/dev.tsv",
@@ -77,9 +77,9 @@ def test_the_hubs_parquet_in_parts_through_memory() -> None:
         name = f"memory://hub/sst2/{split}-{number:05d}-of-{count:05d}.parquet"
         with fsspec.open(name, "wb") as stream:
             pq.write_table(table, stream)
-    made, given = build("memory://hub-out", task="sst-2", data_dir="memory://hub")
+    made, provided = build("memory://hub-out", task="sst-2", data_dir="memory://hub")
     assert made.statistics["splits"] == {"train": 6, "dev": 3}
-    train = read_examples(given, "train")
+    train = read_examples(provided, "train")
     assert train["id"].to_pylist() == ["0", "1", "2", "3", "4", "5"]
     assert train["text_a"][4].as_py() == "train 1 1"
     assert [item.key_digest.split(" sha256")[0] for item in made.raw_inputs] == [
@@ -124,12 +124,12 @@ def test_rows_left_out_by_rule_are_not_held_against_a_file(tmp_path: Path) -> No
 
 
 def test_the_first_examples_are_taken_and_the_others_counted(folder: Path, tmp_path: Path) -> None:
-    made, given = build(
+    made, provided = build(
         tmp_path / "out", task="sst-2", data_dir=str(folder), max_samples={"train": 8, "test": 50}
     )
     assert made.counters["rows-kept@train"] == 8
     assert made.counters["rows-dropped-over-limit"] == 12
-    assert read_examples(given, "train")["text_a"].to_pylist() == [f"film {n}" for n in range(8)]
+    assert read_examples(provided, "train")["text_a"].to_pylist() == [f"film {n}" for n in range(8)]
     assert made.notes == ("train: the first 8 examples are used, 12 are dropped (max_samples).",)
 
 
@@ -146,11 +146,11 @@ def test_ids_given_twice_are_told_or_refused_where_they_are_handed_in(
     made, _ = build(tmp_path / "a", task="sst-2", data_dir=str(folder))
     assert made.notes == ("train: 1 rows have an id that an earlier row has, such as 3.",)
     write(folder / "test.tsv", "index\tsentence\n3\ta\n3\tb\n")
-    with pytest.raises(TaskDataError, match=r"sst-2 test .*handed in by id"):
+    with pytest.raises(TaskDataError, match=r"sst-2 test .*matched by id"):
         build(tmp_path / "b", task="sst-2", data_dir=str(folder))
     squad = TASKS["squad-1.1"]
     one, two = (write_task_file(squad, "dev", folder=tmp_path / name) for name in "cd")
-    with pytest.raises(TaskDataError, match="scored by id"):
+    with pytest.raises(TaskDataError, match="matched by id"):
         build(tmp_path / "e", task="squad-1.1", data_files={"train": (one,), "dev": (one, two)})
 
 
@@ -182,9 +182,9 @@ def test_types_of_tags_are_those_of_train_and_dev(tmp_path: Path) -> None:
         "dev": (write(tmp_path / "b", "Ada B-PER\nis O\n"),),
         "test": (write(tmp_path / "c", "ACME B-ORG\nis O\n"),),
     }
-    made, given = build(tmp_path / "out", task="tagging", data_files=files)
+    made, provided = build(tmp_path / "out", task="tagging", data_files=files)
     assert made.statistics["labels"] == ["O", "B-LOC", "I-LOC", "B-PER", "I-PER"]
-    assert read_examples(given, "test")["tags"].to_pylist() == [["B-ORG", "O"]]
+    assert read_examples(provided, "test")["tags"].to_pylist() == [["B-ORG", "O"]]
 
 
 # --- files
@@ -195,9 +195,9 @@ def test_missing_file_is_named_with_files_of_folder(folder: Path, tmp_path: Path
     (folder / "extra").mkdir()
     files = {"train": (str(folder / "train.tsv"),)}
     for config, expected in (
-        ({"task": "sst-2", "data_dir": str(folder)}, r"dev\.tsv.* sst-2 dev, found extra, test\.t"),
-        ({"task": "ax", "data_dir": str(tmp_path / "nowhere")}, "found nothing"),
-        ({"task": "rte", "data_files": files}, "files of train only. Add it"),
+        ({"task": "sst-2", "data_dir": str(folder)}, r"dev\.tsv.* sst-2 dev, got extra, test\.t"),
+        ({"task": "ax", "data_dir": str(tmp_path / "nowhere")}, "got nothing"),
+        ({"task": "rte", "data_files": files}, "rte dev, got train"),
     ):
         with pytest.raises(MissingInputError, match=expected):
             raw_inputs(ExamplesConfig(**config))
@@ -209,9 +209,10 @@ def test_missing_file_is_named_with_files_of_folder(folder: Path, tmp_path: Path
 
 def test_the_cache_key_knows_split_and_bytes_not_names(folder: Path, tmp_path: Path) -> None:
     def identities(**files: str) -> list[str]:
-        given = {split: (path,) for split, path in files.items()}
+        provided = {split: (path,) for split, path in files.items()}
         return [
-            item.key_digest for item in raw_inputs(ExamplesConfig(task="sst-2", data_files=given))
+            item.key_digest
+            for item in raw_inputs(ExamplesConfig(task="sst-2", data_files=provided))
         ]
 
     here, there = (ExamplesConfig(task="tagging", data_dir=name) for name in "xy")
@@ -242,22 +243,22 @@ def test_the_list_of_mrpcs_dev_pairs_is_in_the_cache_key(tmp_path: Path) -> None
 def test_a_split_that_is_not_there_is_answered_with_those_that_are(
     folder: Path, tmp_path: Path
 ) -> None:
-    _, given = build(tmp_path / "out", task="sst-2", data_dir=str(folder))
+    _, provided = build(tmp_path / "out", task="sst-2", data_dir=str(folder))
     with pytest.raises(TaskDataError, match=r"no split dev-mismatched.*train, dev, test"):
-        read_examples(given, "dev-mismatched")
+        read_examples(provided, "dev-mismatched")
 
 
 def test_a_damaged_table_is_not_read(folder: Path, tmp_path: Path) -> None:
-    made, given = build(tmp_path / "out", task="sst-2", data_dir=str(folder))
+    made, provided = build(tmp_path / "out", task="sst-2", data_dir=str(folder))
     path = tmp_path / "out" / made.files[0].stored_name
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
     with pytest.raises(ArtifactCorruptError, match=r"train\.arrow .*damaged"):
-        read_examples(given, "train")
+        read_examples(provided, "train")
     path.unlink()
     with pytest.raises(ArtifactCorruptError, match="no such file"):
-        read_examples(given, "train")
+        read_examples(provided, "train")
 
 
 def test_folder_names_its_data_and_the_name_is_in_the_cache_key(

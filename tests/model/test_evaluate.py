@@ -37,14 +37,14 @@ def trained(folder: Path, examples: StageInput, checkpoint: str, **changes: Any)
     """Return the artifact of a trial of two steps."""
     config = trial_config(checkpoint, max_steps=2, **changes)
     job = trial_job(folder / trial_name(config), examples, config=config)
-    found = train_trial(job, stop=StopRequest())
+    outcome = train_trial(job, stop=StopRequest())
     output = str(folder / f"{trial_name(config)}.artifact")
     return StageInput(
         name=trial_name(config),
         artifact_id="0" * 16,
         data=output,
         files=write_folder(job.results(), output=output),
-        statistics=found["statistics"],
+        statistics=outcome["statistics"],
     )
 
 
@@ -63,8 +63,8 @@ def restarts(
     folder = tmp_path_factory.mktemp("trials")
     checkpoint = write_checkpoint(folder / "bert")
     points = [{"restart": n, "learning_rate": rate} for rate in (1e-3, 1e-5) for n in range(2)]
-    found = [trained(folder, examples, checkpoint, **point) for point in points]
-    return {given.name: given for given in found}
+    outcome = [trained(folder, examples, checkpoint, **point) for point in points]
+    return {artifact.name: artifact for artifact in outcome}
 
 
 @pytest.fixture
@@ -84,10 +84,10 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
 def evaluated(
     folder: Path, examples: StageInput, trials: dict[str, StageInput], **config: Any
 ) -> StageOutput:
-    given = EvaluateConfig(examples="sst", device="cpu", **{"entry": "sst", **config})
+    artifact = EvaluateConfig(examples="sst", device="cpu", **{"entry": "sst", **config})
     folder.mkdir(exist_ok=True)
     inputs = {"examples": examples, **trials}
-    return evaluate(given, inputs=inputs, output=str(folder), execution=ExecutionConfig())
+    return evaluate(artifact, inputs=inputs, output=str(folder), execution=ExecutionConfig())
 
 
 def test_the_best_points_restarts_are_scored_on_test(
@@ -103,8 +103,8 @@ def test_the_best_points_restarts_are_scored_on_test(
     own = [name for name in restarts if name.startswith(point)]
     assert len(own) == 2
     chosen = said["best"]
-    assert {name for name, found in scored.items() if "test" in found} == {*own, chosen}
-    assert all("hidden" not in found for found in scored.values())
+    assert {name for name, outcome in scored.items() if "test" in outcome} == {*own, chosen}
+    assert all("hidden" not in outcome for outcome in scored.values())
     # Its answers are not known. In the other splits half of the rows have the majority's label.
     assert said["majority_label"] in ("0", "1")
     assert said["baseline"] == {"dev": {"accuracy": 0.5}, "test": {"accuracy": 0.5}}
@@ -120,10 +120,10 @@ def test_the_best_points_restarts_are_scored_on_test(
             kept = read_lines(str(tmp_path / "out" / f"predictions-test-{name}.jsonl"))
             again = TASK_TYPES[task.type].score(table, kept, task=task)
             assert again["accuracy"] == metrics["accuracy"]
-    found = EvaluationResult.from_statistics(said, where="sst").scores("test", "accuracy")
-    assert sorted(found.runs) == sorted(scored[name]["test"]["accuracy"] for name in own)
-    assert found.best == said["metrics"]["test"]["accuracy"]
-    assert found.sd is not None
+    outcome = EvaluationResult.from_statistics(said, where="sst").scores("test", "accuracy")
+    assert sorted(outcome.runs) == sorted(scored[name]["test"]["accuracy"] for name in own)
+    assert outcome.best == said["metrics"]["test"]["accuracy"]
+    assert outcome.sd is not None
 
 
 def test_scores_of_dev_rows_are_stored_for_each_restart_and_the_majority_class(
@@ -134,14 +134,14 @@ def test_scores_of_dev_rows_are_stored_for_each_restart_and_the_majority_class(
 ) -> None:
     output = evaluated(tmp_path / "out", examples, restarts)
     said = output.statistics
-    given = StageInput(
+    artifact = StageInput(
         name="sst",
         artifact_id="0" * 16,
         data=str(tmp_path / "out"),
         files=output.files,
         statistics=said,
     )
-    stored = {item.trial: item for item in read_row_terms(given)}
+    stored = {item.trial: item for item in read_row_terms(artifact)}
     own = {name for name in restarts if name.startswith(said["best_point"])}
     assert set(stored) == {*own, ""}
     scores = {cell["name"]: cell["metrics"]["dev"]["accuracy"] for cell in said["cells"]}
@@ -150,7 +150,7 @@ def test_scores_of_dev_rows_are_stored_for_each_restart_and_the_majority_class(
         assert (item.metric, item.terms.shape) == ("accuracy", (count_dev_rows(examples), 1))
         assert item.terms.mean() == pytest.approx(scores[trial])
     row = result_rows(
-        [Evaluation.from_statistics("sst", said, row_terms=read_row_terms(given))]
+        [Evaluation.from_statistics("sst", said, row_terms=read_row_terms(artifact))]
     )[0]
     assert row.sample is not None
     assert len(row.sample.restarts) == 2
@@ -172,8 +172,8 @@ def test_an_ensemble_of_several_entries_leaves_restarts_to_those(
         tmp_path / "other", num_hidden_layers=1
     )  # as another phase's model may be
     others = {"one": trained(tmp_path / "trials", examples, checkpoint, restart=0)}
-    trials = {f"a.{name}": given for name, given in restarts.items()}
-    trials |= {f"b.{given.name}": given for given in others.values()}
+    trials = {f"a.{name}": artifact for name, artifact in restarts.items()}
+    trials |= {f"b.{artifact.name}": artifact for artifact in others.values()}
     asked.clear()
     said = evaluated(tmp_path / "both", examples, trials, entry="both", ensemble_size=5).statistics
     assert len(asked) == 1
@@ -189,7 +189,9 @@ def test_an_ensemble_of_several_entries_leaves_restarts_to_those(
     shares = [answer([each], table) for each in predictors]
     assert together not in shares
     # Single models of an ensemble are in the row of their entry.
-    of_one = {f"a.{name}": given for name, given in restarts.items()}
-    told = evaluated(tmp_path / "one", examples, of_one, entry="four", ensemble_size=4).statistics
-    results = [EvaluationResult.from_statistics(item, where="it") for item in (single, told)]
+    of_one = {f"a.{name}": artifact for name, artifact in restarts.items()}
+    ensemble = evaluated(
+        tmp_path / "one", examples, of_one, entry="four", ensemble_size=4
+    ).statistics
+    results = [EvaluationResult.from_statistics(item, where="it") for item in (single, ensemble)]
     assert [result.has_shared_trials for result in results] == [False, True]

@@ -42,11 +42,11 @@ def test_it_is_transformers_pipeline(pretrained: str) -> None:
 
     theirs = pipeline("fill-mask", model=pretrained, tokenizer=pretrained, top_k=7)
     ours = bertloom.fill(TEXTS, model=pretrained, top_k=7)
-    for text, found in zip(TEXTS, ours, strict=True):
+    for text, result in zip(TEXTS, ours, strict=True):
         said = theirs(text)
         masks = said if isinstance(said[0], list) else [said]
-        assert len(masks) == len(found.masks) == text.count("[MASK]")
-        for mask, candidates in zip(masks, found.masks, strict=True):
+        assert len(masks) == len(result.masks) == text.count("[MASK]")
+        for mask, candidates in zip(masks, result.masks, strict=True):
             assert [each.token_id for each in candidates] == [each["token"] for each in mask]
             expected = [each["score"] for each in mask]
             assert [each.probability for each in candidates] == pytest.approx(expected, rel=1e-4)
@@ -58,11 +58,11 @@ def test_the_command_answers_a_line_for_each_text(
     lines = "".join(f"{text}\n" for text in TEXTS).encode()
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(lines)))
     said = cli("fill", "--model", pretrained, "--json", "-k", "2")
-    found = [json.loads(line) for line in said.out.splitlines()]
-    assert [one["text"] for one in found] == TEXTS
-    first = found[0]["masks"][0][0]["token"].removeprefix("##")
-    assert first in found[0]["filled"]
-    assert "[MASK]" not in found[0]["filled"]
+    result = [json.loads(line) for line in said.out.splitlines()]
+    assert [one["text"] for one in result] == TEXTS
+    first = result[0]["masks"][0][0]["token"].removeprefix("##")
+    assert first in result[0]["filled"]
+    assert "[MASK]" not in result[0]["filled"]
     # Text is lower-cased by the vocabulary's rule, as a tokenizer does.
     one, other = (cli("fill", f"{w} [MASK]", "--model", pretrained) for w in ("Good", "good"))
     assert one.out.splitlines()[1] == other.out.splitlines()[1]
@@ -70,7 +70,7 @@ def test_the_command_answers_a_line_for_each_text(
 
 def test_what_cannot_be_filled_is_said(cli: Cli, pretrained: str, tmp_path: Path) -> None:
     tuned = write_tuned(tmp_path / "sst-2", task="sst-2")
-    for text, model, told in (
+    for text, model, message in (
         ("no mask at all", pretrained, "at least one [MASK]"),
         ("[MASK] " + "good " * 600, pretrained, "at most 64 tokens"),
         ("[MASK]", tuned, "bertloom predict"),
@@ -78,7 +78,7 @@ def test_what_cannot_be_filled_is_said(cli: Cli, pretrained: str, tmp_path: Path
     ):
         said = cli("fill", text, "--model", model, "--store", str(tmp_path / "none"))
         assert said.code == 1
-        assert told in said.err
+        assert message in said.err
     empty = ArtifactStore(str(tmp_path / "store")).root
     assert "quickstart" in cli("fill", "[MASK]", "--store", empty).err
 

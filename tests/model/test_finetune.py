@@ -30,7 +30,7 @@ from model.tasks.task_types import TASK_TYPES
 from model.training import workers
 from model.training.workers import stop_running_calls
 from pipelines.wordpiece.vocab_files import TOKENIZER_CONFIG_FILE, VOCAB_FILE
-from schemas.errors import ConfigError, MissingInputError, RunnerError, TrainingError
+from schemas.errors import MissingInputError, RunnerError, TrainingError
 from schemas.execution_configs import ExecutionConfig
 from schemas.finetune_configs import TrialConfig
 from schemas.manifest import StageInput, StageOutput
@@ -116,8 +116,6 @@ def test_trial_starts_from_phase_folder_or_new_model(
     from_phase = run(tmp_path / "phase", config, examples=examples, checkpoint=phase)
     assert content(from_phase) == content(from_folder)
     assert from_phase.raw_inputs == ()
-    with pytest.raises(ConfigError, match="init_from_phase"):
-        run(tmp_path / "lost", config, examples=examples)
     config = trial_config(None, model={**SHAPE, "hidden_size": 16}, init_from_phase=None)
     vocabulary = as_given("vocabulary", checkpoint).model_copy(
         update={"statistics": {"lowercase": True}}

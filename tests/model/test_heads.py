@@ -23,10 +23,10 @@ from model.hf_weights import hf_state, save_model
 from schemas.model_configs import Objective
 
 SHAPES = [
-    ("tiny", "gelu"),
-    ("tiny", "gelu_tanh"),
-    pytest.param("base", "gelu", marks=pytest.mark.slow),
-    pytest.param("large", "gelu_tanh", marks=pytest.mark.slow),
+    ("tiny", "gelu", {}),
+    ("tiny", "gelu_tanh", {"num_hidden_layers": 24}),  # as many as large has
+    pytest.param("base", "gelu", {"num_hidden_layers": 3}, marks=pytest.mark.slow),
+    pytest.param("large", "gelu_tanh", {"num_hidden_layers": 3}, marks=pytest.mark.slow),
 ]
 
 
@@ -44,10 +44,12 @@ def totals(batch: PretrainingBatch) -> tuple[int, int]:
     return len(batch.masked_ids), int((batch.next_sentence_labels != -100).sum())
 
 
-@pytest.mark.parametrize(("preset", "activation"), SHAPES)
-def test_equals_transformers(preset: str, activation: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("preset", "activation", "changes"), SHAPES)
+def test_equals_transformers(
+    preset: str, activation: str, changes: dict[str, int], tmp_path: Path
+) -> None:
     """Logits and loss within 1e-5, gradients of all parameters within 1e-4."""
-    model = random_model(small_config(preset, hidden_act=activation))
+    model = random_model(small_config(preset, hidden_act=activation, **changes))
     peer = peer_of(model, tmp_path)
     batch = random_batch()
     theirs = peer(**peer_inputs(batch), next_sentence_label=batch.next_sentence_labels)
@@ -61,15 +63,15 @@ def test_equals_transformers(preset: str, activation: str, tmp_path: Path) -> No
     output = model(batch, *totals(batch))
     close(output.loss, theirs.loss, within=1e-5)
     output.loss.backward()
-    found = {name: value.grad for name, value in model.named_parameters()}
-    assert all(gradient is not None for gradient in found.values())
-    for name, gradient in hf_state(found).items():
+    result = {name: value.grad for name, value in model.named_parameters()}
+    assert all(gradient is not None for gradient in result.values())
+    for name, gradient in hf_state(result).items():
         close(gradient, expected[name], within=1e-4, what=name)
 
 
-def close(found: torch.Tensor, expected: torch.Tensor, *, within: float, what: str = "") -> None:
-    assert found.shape == expected.shape, what
-    difference = float((found.detach() - expected.detach()).abs().max())
+def close(result: torch.Tensor, expected: torch.Tensor, *, within: float, what: str = "") -> None:
+    assert result.shape == expected.shape, what
+    difference = float((result.detach() - expected.detach()).abs().max())
     assert difference <= within, f"{what} differs by {difference}"
     assert float(expected.detach().abs().max()) > 0.0, f"{what}: nothing to compare"
 
@@ -91,8 +93,8 @@ def test_causal_equals_transformers(activation: str, tmp_path: Path) -> None:
     logits = model.mlm_logits(model.bert(batch.tokens).sequence, batch.masked_positions)
     close(logits, theirs, within=1e-5)
     logits.logsumexp(1).sum().backward()
-    found = {name: p.grad for name, p in model.named_parameters() if p.requires_grad}
-    for name, gradient in hf_state(found).items():
+    result = {name: p.grad for name, p in model.named_parameters() if p.requires_grad}
+    for name, gradient in hf_state(result).items():
         close(gradient, expected[name], within=1e-4, what=name)
 
 
@@ -102,9 +104,9 @@ def test_all_layers_equal_those_of_transformers(tmp_path: Path) -> None:
     is_real = inputs["attention_mask"].bool()
     peer = peer_of(model, tmp_path)
     expected = peer(**inputs, output_hidden_states=True).hidden_states
-    found = model.bert(batch.tokens, all_layers=True)
-    assert len(found.layers) == len(expected) == model.config.num_hidden_layers + 1
-    for ours, theirs in zip(found.layers, expected, strict=True):
+    result = model.bert(batch.tokens, all_layers=True)
+    assert len(result.layers) == len(expected) == model.config.num_hidden_layers + 1
+    for ours, theirs in zip(result.layers, expected, strict=True):
         close(ours, theirs[is_real], within=1e-5)
     assert model.bert(batch.tokens).layers == ()
 

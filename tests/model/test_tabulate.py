@@ -43,12 +43,12 @@ def everything() -> list[dict[str, Any]]:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Any:
-    def tabulate(*given: dict[str, Any], name: str = "out", **predictions: Any) -> StageOutput:
+    def tabulate(*entries: dict[str, Any], name: str = "out", **predictions: Any) -> StageOutput:
         inputs = {
             item["entry"]: artifact(
                 tmp_path / "in", item, predictions=predictions.get(item["entry"])
             )
-            for item in given
+            for item in entries
         }
         return model.tabulate.tabulate(
             TabulateConfig(),
@@ -61,8 +61,8 @@ def run(tmp_path: Path) -> Any:
 
 
 def test_the_artifact_holds_the_same_numbers_in_every_form(run: Any, tmp_path: Path) -> None:
-    found = run(*everything())
-    assert [entry.path for entry in found.files] == [
+    output = run(*everything())
+    assert [entry.path for entry in output.files] == [
         "tables.csv",
         "tables.json",
         "tables.md",
@@ -88,8 +88,8 @@ def test_the_artifact_holds_the_same_numbers_in_every_form(run: Any, tmp_path: P
     ]
     assert (data["tables"][0]["paper"][3]["system"], ours["average"]) == ("BERT_BASE", None)
     assert ours["values"]["SST-2"]["text"] == "91.0 ± 1.0"
-    assert found.statistics["entries"]["squad"]["ensemble"] == 0.75
-    assert (found.statistics["tables"]["table-1"], found.counters["entries"]) == (2, 6)
+    assert output.statistics["entries"]["squad"]["ensemble"] == 0.75
+    assert (output.statistics["tables"]["table-1"], output.counters["entries"]) == (2, 6)
     (headline, *_) = [verdict["sentence"] for verdict in data["verdicts"]]
     text = (out / "tables.md").read_text()
     assert f"## Verdicts\n\n- {headline}\n" in text
@@ -133,7 +133,7 @@ def test_sweep_has_its_rows_and_differences(tmp_path: Path) -> None:
     for one in swept:
         phase = {"entry": one.phase, "held_out": {"perplexity": 5.5}}
         inputs[f"pretrain.{one.phase}"] = artifact(tmp_path / "in", phase)
-    found = model.tabulate.tabulate(
+    output = model.tabulate.tabulate(
         TabulateConfig(axes=axes, expanded_sweep=tuple(swept)),
         inputs=inputs,
         output=str(tmp_path / "out"),
@@ -146,19 +146,19 @@ def test_sweep_has_its_rows_and_differences(tmp_path: Path) -> None:
     assert cells == [5.5, 5.5]
     (item,) = table["comparisons"]
     assert (item["first"], item["second"], item["verdict"]) == ("2-64-2", "1-64-2", "within noise")
-    assert found.counters["comparisons"] == 1
+    assert output.counters["comparisons"] == 1
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("entries", "expected"),
     [
-        ([], "found no evaluation"),
+        ([], "expected an evaluation"),
         ([{"entry": "odd", "task": "sst-2", "metric": "accuracy"}], r"entry odd.*metrics"),
     ],
 )
-def test_nothing_and_other_statistics_are_refused(run: Any, given: Any, expected: str) -> None:
+def test_nothing_and_other_statistics_are_refused(run: Any, entries: Any, expected: str) -> None:
     with pytest.raises(PredictionsError, match=expected):
-        run(*given)
+        run(*entries)
 
 
 def test_equal_evaluations_are_equal_bytes_in_any_order(run: Any) -> None:
@@ -174,11 +174,11 @@ def test_equal_evaluations_are_equal_bytes_in_any_order(run: Any) -> None:
 
 def test_predictions_on_test_make_a_submission(run: Any) -> None:
     predictions = [{"id": str(n), "label": "1"} for n in range(3)]
-    found = run(*everything(), **{"sst-2": {"test": predictions}})
-    assert "glue-submission.zip" in [entry.path for entry in found.files]
-    assert found.statistics["submission"] == {"SST-2.tsv": "sst-2"}
-    assert found.counters["submission-files"] == 1
-    assert any("missing: CoLA.tsv" in note for note in found.notes)
+    output = run(*everything(), **{"sst-2": {"test": predictions}})
+    assert "glue-submission.zip" in [entry.path for entry in output.files]
+    assert output.statistics["submission"] == {"SST-2.tsv": "sst-2"}
+    assert output.counters["submission-files"] == 1
+    assert any("missing: CoLA.tsv" in note for note in output.notes)
 
 
 def test_entries_that_share_an_artifact_have_the_names_of_the_recipe(tmp_path: Path) -> None:
@@ -197,16 +197,18 @@ def test_entries_that_share_an_artifact_have_the_names_of_the_recipe(tmp_path: P
 # What an evaluation says.
 
 
-def rows_of(*given: dict[str, Any]) -> dict[tuple[str, str, str], Any]:
-    found = result_rows(in_order(evaluations(*given)))
-    return {(row.entry, row.split, row.metric): row for row in found}
+def rows_of(*entries: dict[str, Any]) -> dict[tuple[str, str, str], Any]:
+    output = result_rows(in_order(evaluations(*entries)))
+    return {(row.entry, row.split, row.metric): row for row in output}
 
 
 def test_ten_restarts_are_in_the_order_of_their_numbers() -> None:
     runs = [0.5 + n / 100 for n in range(12)]
-    given = written("a", "sst-2", runs)
-    given["cells"] = sorted(given["cells"], key=lambda cell: cell["name"])  # r0, r1, r10, r11, ...
-    (item,) = evaluations(given)
+    entries = written("a", "sst-2", runs)
+    entries["cells"] = sorted(
+        entries["cells"], key=lambda cell: cell["name"]
+    )  # r0, r1, r10, r11, ...
+    (item,) = evaluations(entries)
     assert item.result.scores("dev", "accuracy").runs == tuple(runs)
 
 
@@ -221,15 +223,15 @@ def test_a_metric_without_a_value_leaves_no_mean_and_is_noted(run: Any, tmp_path
 
 def grid_rows(grid: TextTable, *names: str) -> list[tuple[str, ...]]:
     places = [grid.header.index(name) for name in names]
-    return [tuple(row[place] for place in places) for row in grid.rows]
+    return [tuple(row[index] for index in places) for row in grid.rows]
 
 
 def test_results_of_each_task_end_with_majority_class() -> None:
-    found = rows_of(
+    output = rows_of(
         written("sst-2", "sst-2", [0.9, 0.92], baseline=0.509),
         written("cola", "cola", [0.3, 0.4], baseline=0.0),
     )
-    grid = results_table(list(found.values()))
+    grid = results_table(list(output.values()))
     assert grid_rows(grid, "entry", "metric", "mean ± sd", "restarts") == [
         ("cola", "matthews", "35.0 ± 7.1", "2"),
         ("majority class", "matthews", "0.0", ""),
@@ -239,12 +241,12 @@ def test_results_of_each_task_end_with_majority_class() -> None:
 
 
 def test_paper_table_has_majority_class_and_restarts() -> None:
-    given = [
+    entries = [
         written("sst-2", "sst-2", [0.9, 0.92, 0.91], baseline=0.509),
         written("cola", "cola", [0.3, 0.4], baseline=0.0),
         written("wnli", "wnli", [0.56]),
     ]
-    (table,) = [one for one in fill_tables(results(*given)) if one.rows]
+    (table,) = [one for one in fill_tables(results(*entries)) if one.rows]
     assert grid_rows(paper_table(table), "system", "SST-2", "CoLA", "restarts")[-2:] == [
         ("ours: phase-2, L=2 H=128 A=2 [dev]", "91.0 ± 1.0", "35.0 ± 7.1", "2 to 3"),
         ("majority class [dev]", "50.9", "0.0", ""),
@@ -255,8 +257,8 @@ def test_paper_table_has_majority_class_and_restarts() -> None:
 
 
 def test_the_better_comes_first_whatever_the_order() -> None:
-    given = results(*everything()[:2])
-    assert compare_entries(given) == compare_entries(given[::-1])
+    entries = results(*everything()[:2])
+    assert compare_entries(entries) == compare_entries(entries[::-1])
 
 
 # Texts.

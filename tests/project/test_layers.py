@@ -16,7 +16,7 @@ PRESENT = [name for name in LAYERS if (ROOT / name / "__init__.py").exists()]
 
 ORDER = {
     "pipelines": [
-        "arrays counters seeds terminal",
+        "arrays counters seeds terminal white_space",
         "progress",
         "io",
         "lengths",

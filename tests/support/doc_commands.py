@@ -1,26 +1,26 @@
 """The commands that the documentation shows: blocks of `console`, each under a comment.
 
-<!-- run -->                       each runs, in order, next to a small corpus of the sample
-<!-- run, with models -->          the same, by a slow test, where there are models and tables too
-<!-- run in the tutorial -->       each runs, in the order of the tutorial's pages
-<!-- run in the tutorial, with a model -->   the same; figures can differ between machines
-<!-- not run here: REASON -->      none runs; bertloom commands are still parsed
+<!-- run -->                    each runs after the tutorial, and also next to a small corpus
+<!-- run in the tutorial -->    each runs as a part of the tutorial
+<!-- not run here: REASON -->   none runs; bertloom commands are still parsed
 
-`support.tutorial` runs those of the tutorial.
+`, with a model` behind `run` or `tutorial` says that the commands need a trained model: their
+figures can differ between machines. `support.doc_outputs` runs the commands and compares outputs.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import shlex
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from support.paths import ROOT
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-RUN, RUN_WITH_MODELS, NOT_RUN = "run", "run, with models", "not run here: "
-RUN_TUTORIAL = "run in the tutorial"
+RUN, RUN_TUTORIAL, NOT_RUN = "run", "run in the tutorial", "not run here: "
+WITH_A_MODEL = ", with a model"
 _BLOCK = re.compile(
     r"(?:^[ ]*<!-- (?P<mark>[^>]+?) -->\n+)?^[ ]*```console\n(?P<text>.*?)^[ ]*```", re.M | re.S
 )
@@ -33,8 +33,6 @@ class Block(NamedTuple):
     page: str
     mark: str
     commands: list[list[str]]
-    output: list[str]
-    """Lines that the page shows below the commands, without those that have `...`."""
 
     def ours(self) -> list[list[str]]:
         """The arguments of its `bertloom` commands."""
@@ -44,12 +42,10 @@ class Block(NamedTuple):
 def blocks() -> Iterator[Block]:
     """Each block of every page, in order."""
     for page in PAGES:
-        for found in _BLOCK.finditer(page.read_text(encoding="utf-8")):
-            lines = [line.replace("\\\n", " ") for line in _PROMPT.findall(found["text"])]
+        for match in _BLOCK.finditer(page.read_text(encoding="utf-8")):
+            lines = [line.replace("\\\n", " ") for line in _PROMPT.findall(match["text"])]
             commands = [command for line in lines for command in _commands(line)]
-            output = _PROMPT.sub("", found["text"]).splitlines()
-            shown = [line for line in output if line.strip() and "..." not in line]
-            yield Block(page.name, found["mark"] or "", commands, shown)
+            yield Block(page.name, match["mark"] or "", commands)
 
 
 def shape(line: str) -> str:
@@ -62,6 +58,16 @@ def shape(line: str) -> str:
     line = re.sub(r"\d[\d.,]*", "0", line)
     line = re.sub(r"\b(?:0 h )?(?:0 min )?0 s\b", "0 s", line)
     return " ".join(re.sub(r"\b0 [kMG]?B\b", "0 B", line).split())
+
+
+def site_module(name: str) -> Any:
+    """Load a module of docs/site, which is no package."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / "site" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def _commands(line: str) -> Iterator[list[str]]:

@@ -214,7 +214,7 @@ def write_checkpoint(
 
 
 def trial_config(checkpoint: str | None, **changes: Any) -> TrialConfig:
-    given: dict[str, Any] = {
+    provided: dict[str, Any] = {
         "examples": "task",
         "init_checkpoint": checkpoint,
         "max_seq_length": 32,
@@ -227,7 +227,7 @@ def trial_config(checkpoint: str | None, **changes: Any) -> TrialConfig:
         "num_threads": 1,
         **changes,
     }
-    return TrialConfig.model_validate(given)
+    return TrialConfig.model_validate(provided)
 
 
 def trial_job(work: Path, examples: StageInput, *, config: TrialConfig, **changes: Any) -> TrialJob:
@@ -289,11 +289,11 @@ def write_tuned(
 ) -> str:
     """A model as fine-tuning leaves it, with random weights; `outputs` of one without labels."""
     folder.mkdir(parents=True)
-    found = TASKS[task]
+    result = TASKS[task]
     model = TaskModel(
         ModelConfig.model_validate(SHAPE),
         vocab_size=len(VOCAB),
-        kind=found.type,
+        kind=result.type,
         outputs=len(labels) or outputs,
         dropout=0.0,
         seed=seed,

@@ -9,7 +9,7 @@ _SITE = """
 import os, sys, time
 
 def hold(event, arguments):
-    if event == "os.mkdir" and {name!r} in str(arguments[0]):
+    if event == "open" and {name!r} in str(arguments[0]):
         while not os.path.exists({release!r}):
             time.sleep(0.01)
 
@@ -26,7 +26,7 @@ def hold_before_checkpoint(step: int, *, folder: Path, release: Path) -> dict[st
         release: File that ends the wait.
     """
     folder.mkdir()
-    code = _SITE.format(name=f"step-{step:08d}", release=str(release))
+    code = _SITE.format(name=f".step-{step:08d}", release=str(release))
     (folder / "sitecustomize.py").write_text(code, encoding="utf-8")
     paths = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {"PYTHONPATH": os.pathsep.join(paths)}

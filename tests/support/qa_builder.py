@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,7 @@ def encoding(
     return Encoding(task=task, labels=(), tokenizer=tokenizer, config=config)
 
 
+@functools.cache
 def real_examples(real_data: Path, task: str, split: str, name: str) -> pa.Table:
     reader = SQUAD_TASKS[task].reader
     rows = reader(SQUAD_TASKS[task], split, str(real_data / "squad" / name))

@@ -139,10 +139,10 @@ class Oracle:
         return best
 
     def _label(self, number: int) -> None:
-        found = self.answer_pieces(number)
-        if found is None:
+        result = self.answer_pieces(number)
+        if result is None:
             return
-        first, last = found
+        first, last = result
         for window in self.windows:
             end = window.start + window.length - 1
             if window.row == number and first >= window.start and last <= end:
@@ -191,7 +191,7 @@ class Oracle:
     ) -> tuple[list[tuple[str, float]], float | None]:
         """The n best texts with their sums, and the null odds (None if there is no span)."""
         config = self.config
-        found: list[tuple[float, int, int]] = []
+        result: list[tuple[float, int, int]] = []
         null = math.inf
         begin = 0
         for window in self.windows:
@@ -215,10 +215,10 @@ class Oracle:
                     if last < first or last - first + 1 > config.max_answer_length:
                         continue
                     total = logits[start][0] + logits[end][1]
-                    found.append((total, first + window.start, last + window.start))
-        ranked: list[tuple[float, int, int] | None] = sorted(found, key=lambda item: -item[0])
+                    result.append((total, first + window.start, last + window.start))
+        ranked: list[tuple[float, int, int] | None] = sorted(result, key=lambda item: -item[0])
         if has_unanswerable:
-            at = sum(item[0] >= null for item in found)
+            at = sum(item[0] >= null for item in result)
             ranked.insert(at, None)
         best: list[tuple[str, float]] = []
         for item in ranked:

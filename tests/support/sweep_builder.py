@@ -27,7 +27,7 @@ def entry(of: str, phase: str = "", **variants: str) -> ExpandedEntry:
 
 
 def source(
-    *given: dict[str, Any],
+    *entries: dict[str, Any],
     axes: Mapping[str, ExpandedAxis] | None = None,
     swept: Sequence[ExpandedEntry] = (),
     perplexities: Mapping[str, float] | None = None,
@@ -40,7 +40,7 @@ def source(
         swept: Entries of the sweep.
         perplexities: Held-out perplexity by phase.
     """
-    rows = result_rows(in_order(evaluations(*given)))
+    rows = result_rows(in_order(evaluations(*entries)))
     phases = {
         name: StageInput(
             name=name,
@@ -74,13 +74,13 @@ def sweep_of(
     """
     axes = {"axis": ExpandedAxis(table=table, variants=tuple(runs))}
     swept = [entry(task, variant, axis=variant) for variant in runs for task in runs[variant]]
-    given = [
+    entries = [
         written(
             one.entry, one.of, runs[one.phase][one.of], model={**BASE, **model}, baseline=baseline
         )
         for one in swept
     ]
-    return source(*given, axes=axes, swept=swept, perplexities=perplexities)
+    return source(*entries, axes=axes, swept=swept, perplexities=perplexities)
 
 
 def steps_sweep(runs: Mapping[str, Mapping[str, list[float]]]) -> Tables:
@@ -93,5 +93,5 @@ def steps_sweep(runs: Mapping[str, Mapping[str, list[float]]]) -> Tables:
     swept = [
         entry("mnli", name, objective=name, steps=step) for name, at in runs.items() for step in at
     ]
-    given = [written(one.entry, "mnli", runs[one.phase][one.variants["steps"]]) for one in swept]
-    return source(*given, axes=axes, swept=swept)
+    entries = [written(one.entry, "mnli", runs[one.phase][one.variants["steps"]]) for one in swept]
+    return source(*entries, axes=axes, swept=swept)

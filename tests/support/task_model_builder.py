@@ -130,8 +130,10 @@ def random_task_model(
 ) -> TaskModel:
     """A model whose biases and norms are random, too, so that none can hide; no dropout."""
     shape = config or small_config()
-    given = {"dropout": 0.0, **fields}
-    model = TaskModel(shape, vocab_size=VOCAB, kind=kind, outputs=OUTPUTS[kind], seed=seed, **given)
+    provided = {"dropout": 0.0, **fields}
+    model = TaskModel(
+        shape, vocab_size=VOCAB, kind=kind, outputs=OUTPUTS[kind], seed=seed, **provided
+    )
     return randomize(model, seed=seed)
 
 
@@ -139,10 +141,10 @@ def random_tagger(
     layers: LayerChoice = "concat-last-4", *, seed: int = 3, **fields: Any
 ) -> FeatureTagger:
     """A feature-based tagger whose biases and norms are random, too; no dropout."""
-    given = {"config": small_config(num_hidden_layers=5), "dropout": 0.0, **fields}
+    provided = {"config": small_config(num_hidden_layers=5), "dropout": 0.0, **fields}
     outputs = OUTPUTS["tagging"]
     model = FeatureTagger(
-        vocab_size=VOCAB, outputs=outputs, layers=layers, lstm_hidden_size=12, seed=seed, **given
+        vocab_size=VOCAB, outputs=outputs, layers=layers, lstm_hidden_size=12, seed=seed, **provided
     )
     return randomize(model, seed=seed)
 
@@ -196,25 +198,25 @@ def peer_answers(
     lengths = tokens.lengths.tolist()
     shape = (len(lengths), max(lengths))
     ids, segments, mask = (torch.zeros(shape, dtype=torch.int64) for _ in range(3))
-    place = torch.zeros(len(tokens.input_ids), dtype=torch.int64)  # of our tokens in these rows
+    index = torch.zeros(len(tokens.input_ids), dtype=torch.int64)  # of our tokens in these rows
     for row, (start, length) in enumerate(zip(tokens.starts.tolist(), lengths, strict=True)):
         ids[row, :length] = tokens.input_ids[start : start + length]
         segments[row, :length] = tokens.segment_ids[start : start + length]
         mask[row, :length] = 1
-        place[start : start + length] = row * shape[1] + torch.arange(length)
+        index[start : start + length] = row * shape[1] + torch.arange(length)
     inputs = {"input_ids": ids, "token_type_ids": segments, "attention_mask": mask}
     labels = batch.labels
     assert labels is not None
     if kind == "span":
-        found = peer(**inputs, start_positions=labels[:, 0], end_positions=labels[:, 1])
-        logits = torch.stack([found.start_logits, found.end_logits], dim=-1).flatten(0, 1)
-        return logits[place], found.loss
+        result = peer(**inputs, start_positions=labels[:, 0], end_positions=labels[:, 1])
+        logits = torch.stack([result.start_logits, result.end_logits], dim=-1).flatten(0, 1)
+        return logits[index], result.loss
     if kind == "tagging":
         spread = torch.full((ids.numel(),), IGNORED)
-        spread[place[batch.positions]] = labels
-        found = peer(**inputs, labels=spread.view(shape))
-        return found.logits.flatten(0, 1)[place[batch.positions]], found.loss
+        spread[index[batch.positions]] = labels
+        result = peer(**inputs, labels=spread.view(shape))
+        return result.logits.flatten(0, 1)[index[batch.positions]], result.loss
     if kind == "choice":
         inputs = {name: value.view(UNITS, CHOICES, -1) for name, value in inputs.items()}
-    found = peer(**inputs, labels=labels)
-    return found.logits.squeeze(1) if kind == "regression" else found.logits, found.loss
+    result = peer(**inputs, labels=labels)
+    return result.logits.squeeze(1) if kind == "regression" else result.logits, result.loss

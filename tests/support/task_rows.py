@@ -48,7 +48,7 @@ def build(output: Path | str, **config: Any) -> tuple[StageOutput, StageInput]:
         output=str(output),
         execution=ExecutionConfig(),
     )
-    given = StageInput(
+    provided = StageInput(
         name="examples",
         artifact_id="0" * 16,
         data=str(output),
@@ -56,4 +56,4 @@ def build(output: Path | str, **config: Any) -> tuple[StageOutput, StageInput]:
         counters=made.counters,
         statistics=made.statistics,
     )
-    return made, given
+    return made, provided

@@ -16,7 +16,7 @@ from openlineage.client import facet_v2 as ol
 from openlineage.client.event_v2 import InputDataset, Job, OutputDataset
 
 from flows.run.graph import Step
-from flows.run.provenance import checkout, environment
+from flows.run.provenance import environment
 from flows.run.run import Run
 from flows.run.step_execution import StepResult
 from flows.store.artifact import StoredArtifact
@@ -29,47 +29,25 @@ from schemas.redaction import redact
 
 RunFacets = dict[str, ol.RunFacet]
 _NAMESPACE = os.environ.get("OPENLINEAGE_NAMESPACE") or "bertloom"
-_VERSIONS = {"python": environment().python, "bertloom": "unknown", **environment().packages}
 _MAX_MESSAGE_CHARACTERS = 4000
 _SCHEMAS = {
     schema.metadata[arrow.TABLE_KEY].decode(): schema
     for schema in vars(arrow).values()
     if isinstance(schema, pa.Schema)
 }
-_COLUMN_SOURCES = {
-    "vocabulary": ("documents", {"word": "sentences", "count": "sentences"}),
-    "tokens": ("documents", {"document_id": "document_id", "token_ids": "sentences"}),
-    "instances": ("tokens", {"input_ids": "token_ids", "masked_lm_ids": "token_ids"}),
-}
-"""Input of a table, and the column of the input that a column is computed from."""
-
-ol.set_producer(f"pkg:generic/bertloom@{_VERSIONS['bertloom']}")
+ol.set_producer(f"pkg:generic/bertloom@{environment().packages.get('bertloom', 'unknown')}")
 
 
 def job(recipe: str, label: str = "") -> Job:
     """Return the job of a recipe or of one of its steps."""
     job_type = ol.job_type_job.JobTypeJobFacet("BATCH", "BERTLOOM", "STEP" if label else "RECIPE")
-    facets: dict[str, ol.JobFacet] = {"jobType": job_type}
-    if commit := checkout().commit:
-        # A checkout need not have a remote, so the required URL only names the commit.
-        facets["sourceCodeLocation"] = ol.source_code_location_job.SourceCodeLocationJobFacet(
-            type="git", url=f"swh:1:rev:{commit}", version=commit
-        )
-    return Job(_NAMESPACE, f"bertloom.{recipe}.{label}".rstrip("."), facets)
+    return Job(_NAMESPACE, f"bertloom.{recipe}.{label}".rstrip("."), {"jobType": job_type})
 
 
 def parent_facets(run_id: str, recipe: str) -> RunFacets:
     """Return the facet that names the run of the recipe as the parent of a step."""
     run, parent_job = ol.parent_run.Run(run_id), ol.parent_run.Job(_NAMESPACE, f"bertloom.{recipe}")
     return {"parent": ol.parent_run.ParentRunFacet(run, parent_job)}
-
-
-def engine_facets(step: Step) -> RunFacets:
-    """Return the facet with the version of what executes a step: Beam, PyTorch or Python."""
-    is_beam = step.stage.package == "pipelines"
-    name = "apache-beam" if is_beam else "torch" if "torch" in step.stage.libraries else "python"
-    facet = ol.processing_engine_run.ProcessingEngineRunFacet
-    return {"processing_engine": facet(_VERSIONS.get(name, ""), name, _VERSIONS["bertloom"])}
 
 
 def cache_facets(result: StepResult) -> RunFacets:
@@ -94,18 +72,12 @@ def input_datasets(run: Run, step: Step, inputs: Mapping[str, Manifest]) -> list
 
 def output_dataset(run: Run, step: Step, manifest: Manifest) -> OutputDataset:
     """Return the artifact of a step."""
-    facets = _facets(manifest)
-    input_name, columns = _COLUMN_SOURCES.get(manifest.table_name, ("", {}))
-    if input_name in step.inputs:
-        facet, source = ol.column_lineage_dataset, _name(run, step.inputs[input_name])
-        facets["columnLineage"] = facet.ColumnLineageDatasetFacet(
-            {name: facet.Fields([facet.InputField(*source, of)]) for name, of in columns.items()}
-        )
     rows = [entry.rows for entry in manifest.shards or manifest.files if entry.rows is not None]
     statistics = ol.output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(
         sum(rows) if rows else None, manifest.size_bytes, len(manifest.files)
     )
-    return OutputDataset(*_name(run, step.label), {"outputStatistics": statistics}, facets=facets)
+    name, facets = _name(run, step.label), _facets(manifest)
+    return OutputDataset(*name, {"outputStatistics": statistics}, facets=facets)
 
 
 def artifact_datasets(run: Run, step: Step, manifest: Manifest) -> list[InputDataset]:

@@ -88,7 +88,7 @@ class OpenLineageListener:
         step, inputs = event.step, facets.input_datasets(event.run, event.step, event.inputs)
         if step.label not in self._ids:
             self._ids[step.label] = str(generate_new_uuid())
-            self._send(RunState.START, step.label, facets.engine_facets(step), inputs=inputs)
+            self._send(RunState.START, step.label, inputs=inputs)
         return inputs
 
     def _send(

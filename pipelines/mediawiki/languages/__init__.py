@@ -113,14 +113,14 @@ class _Loader(yaml.CSafeLoader):
 
 
 def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
-    found: dict[Any, Any] = {}
+    values: dict[Any, Any] = {}
     for key_node, value_node in node.value:
         key = loader.construct_object(key_node, deep=True)
-        if key in found:
+        if key in values:
             line = key_node.start_mark.line + 1
             raise ConfigError(f"line {line}: the key {key!r} stands twice. Join the two")
-        found[key] = loader.construct_object(value_node, deep=True)
-    return found
+        values[key] = loader.construct_object(value_node, deep=True)
+    return values
 
 
 _Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)

@@ -65,10 +65,8 @@ def test_ls_merges_trials_of_a_grid(cli: Cli, store: ArtifactStore) -> None:
 def test_ls_shows_artifacts_in_progress(cli: Cli, store: ArtifactStore) -> None:
     with ActiveRun(store, "a-run") as run, acquire_or_holder(run, STAGE, "ab" * 32) as lease:
         assert isinstance(lease, Lease)
-        lease.name_job("7f", "http://flink:8081/#/job/7f/overview")
         line = cli("ls").out.splitlines()[-1]
         assert line.startswith(f"being built: {STAGE} abababababab by a-run (process ")
-        assert "job 7f http://flink:8081/#/job/7f/overview" in line
         assert "being built" not in cli("ls", "build-documents").out
     assert "being built" not in cli("ls").out
 

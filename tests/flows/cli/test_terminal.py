@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 from support.fake_stages import FakeStages, Recorder
-from support.lineage_builder import put, put_recipe
+from support.lineage_builder import put, put_recipe, raw_file
 from support.store_builder import write_run
 
 from flows.cli import tables
@@ -220,6 +220,14 @@ def test_run_without_tables_ends_with_lineage_and_last_score(store: ArtifactStor
     assert stages[-2:] == ["build-documents", "raw"]
     assert made["evaluate.cola"].artifact_id in rows[0]
     assert "wiki.xml.bz2 (2.0 kB, verified sha1)" in rows[-1]
+
+
+def test_all_raw_files_of_a_run_are_summed_up(store: ArtifactStore) -> None:
+    files = [raw_file(f"part-{number}.bz2") for number in range(40)]  # 2 kB each
+    made = {"build-documents": put(store, "build-documents", raw=files)}
+    [row] = block(summarize(results_of(made), store), "lineage of build-documents")[-1:]
+    assert row.split()[:2] == ["raw", "files"]
+    assert "80.0 kB" in row
 
 
 def test_run_of_sample_ends_with_commands_for_its_steps(

@@ -94,7 +94,7 @@ def test_stored_folder_opens_with_its_training_rows(
     opened = datasets.load_dataset(str(folder), cache_dir=str(tmp_path))
     assert opened.num_rows == {"train": training_rows(manifest)}
     assert training_rows(manifest) > 50
-    # `Dataset.from_file` reads Arrow streams only; docs/python.md opens Arrow files like this.
+    # `Dataset.from_file` reads Arrow streams only; docs/running.md opens Arrow files like this.
     shard = manifest.shards[0]
     memory = pyarrow.memory_map(str(folder / shard.stored_name))
     assert datasets.Dataset(pyarrow.ipc.open_file(memory).read_all()).num_rows == shard.rows

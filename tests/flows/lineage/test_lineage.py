@@ -45,7 +45,8 @@ def test_group_of_trials_has_their_inputs_and_outputs(store: ArtifactStore) -> N
     made = put_recipe(store)
     graph = upstream_graph([made["tabulate"]], store=store)
     (group,) = [node for node in graph.nodes.values() if node.kind == "group"]
-    assert (group.members, group.stage, group.count) == ("trials", "finetune", 4)
+    assert (group.members, group.stage) == ("trials", "finetune")
+    assert group.title.startswith("4 other trials")
     assert group.title == "4 other trials of the grid"
     assert group.detail == "4 trials, matthews 0.0 to 30.0"
     assert set(graph.upstream(group.id)) == {
@@ -280,13 +281,12 @@ def test_hostile_names_are_escaped_and_shortened(store: ArtifactStore) -> None:
     assert float(svg.getAttribute("width")) < 900
 
 
-def test_picture_of_its_own_has_colors_and_loads_nothing(store: ArtifactStore) -> None:
+def test_picture_has_checksums_and_loads_nothing(store: ArtifactStore) -> None:
     graph = upstream_graph([put_recipe(store)["build-tokens"]], store=store)
-    picture = graph_svg(graph, name="lineage", has_own_colors=True)
+    picture = graph_svg(graph, name="lineage")
     svg = minidom.parseString(picture).documentElement
     assert svg is not None
     assert svg.namespaceURI == "http://www.w3.org/2000/svg"
-    assert "prefers-color-scheme: dark" in picture
     assert not re.search(r"(src|href)=|url\(|@import", picture)
     assert DUMP.sha256 in picture
     assert DUMP.checksum in picture

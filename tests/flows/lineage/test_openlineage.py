@@ -208,20 +208,14 @@ def test_artifacts_are_outputs_once_and_inputs_of_the_steps_that_read_them(
         assert versions(event["inputs"]) == expected
 
 
-def test_step_has_schema_column_lineage_statistics_and_engine(
-    sample: Sample,
-) -> None:
+def test_output_has_schema_and_statistics(sample: Sample) -> None:
     _, events = sample
     event = find(events, "COMPLETE", "bertloom.sample.build-tokens")
     (output,) = event["outputs"]
     fields = [(field["name"], field["type"]) for field in output["facets"]["schema"]["fields"]]
     assert fields == [(field.name, str(field.type)) for field in tokens_schema(2000)]
-    (source,) = output["facets"]["columnLineage"]["fields"]["token_ids"]["inputFields"]
-    assert (source["name"], source["field"]) == ("sample/build-documents", "sentences")
     statistics = output["outputFacets"]["outputStatistics"]
     assert (statistics["rowCount"], statistics["size"], statistics["fileCount"]) == (7, 100, 1)
-    started = find(events, "START", "bertloom.sample.build-tokens")["run"]["facets"]
-    assert started["processing_engine"]["name"] == "apache-beam"
 
 
 def test_each_try_of_a_step_is_a_run(read_events: ReadEvents, tmp_path: Path) -> None:

@@ -287,5 +287,5 @@ def test_text_in_any_encoding_is_traced_to_its_place(
     texts = text.read(split, source, Counters().count)
     for (document_id, row), paragraph in zip(texts, written, strict=True):
         document = {**row._asdict(), "source": "t", "document_id": document_id}
-        found = read_raw(cast(Manifest, documents), raw, document)
-        assert found.text.startswith(paragraph)
+        raw_text = read_raw(cast(Manifest, documents), raw, document)
+        assert raw_text.text.startswith(paragraph)

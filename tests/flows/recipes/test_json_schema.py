@@ -36,8 +36,8 @@ WHOLE = RECIPE + MORE
 
 
 def is_valid(text: str) -> bool:
-    found: bool = CHECK.is_valid(parse_yaml(text, where="x").value)
-    return found
+    is_valid: bool = CHECK.is_valid(parse_yaml(text, where="x").value)
+    return is_valid
 
 
 def is_read(text: str, folder: Path) -> bool:

@@ -143,11 +143,11 @@ SEARCHES = {"find-contamination", "find-near-duplicates"}
 
 
 def test_sample_has_all_stages_and_few_steps(short: Recipe) -> None:
-    found = recipe_steps(short)
-    assert {step.stage.name for step in found} == set(STAGES) - SEARCHES
+    graph = recipe_steps(short)
+    assert {step.stage.name for step in graph} == set(STAGES) - SEARCHES
     # Two minutes on two quiet cores: about 50 steps of pretraining a second, 2 s a trial.
     assert sum(phase.budget.max_steps or 1 << 30 for phase in short.pretrain.values()) <= 2_300
-    assert sum(step.stage.name == "finetune" for step in found) <= 24
+    assert sum(step.stage.name == "finetune" for step in graph) <= 24
 
 
 def test_sample_compares_every_task_with_scratch(short: Recipe) -> None:

@@ -86,10 +86,10 @@ def test_only_changed_entries_are_copied(read) -> None:
 
 def test_tables_know_variant_of_each_entry(read) -> None:
     recipe = read(BASE + SWEEP)
-    found = [
+    entries = [
         (item.entry, item.of, item.variants["tasks"], item.phase) for item in recipe.expanded_sweep
     ]
-    assert found == [
+    assert entries == [
         ("cola", "cola", "full", "second"),
         ("cola.no-nsp", "cola", "no-nsp", "second.no-nsp"),
         ("cola.ltr", "cola", "ltr", "second.ltr"),
@@ -252,8 +252,8 @@ def test_ablation_has_rows_and_columns_of_its_table(
         columns = columns | {"conll-2003"}  # where both directions matter most
     assert {axis.table for axis in recipe.sweep.values()} == {table}
     rows = [*itertools.product(*(axis.variants for axis in recipe.sweep.values()))]
-    found = [(item.of, *item.variants.values()) for item in recipe.expanded_sweep]
-    assert sorted(found) == sorted((column, *row) for column in columns for row in rows)
+    entries = [(item.of, *item.variants.values()) for item in recipe.expanded_sweep]
+    assert sorted(entries) == sorted((column, *row) for column in columns for row in rows)
     (axis, *_), (papers, *_) = (each.sweep.values() for each in (recipe, paper))
     if name != "size":  # whose rows are the sizes that a scale can have
         assert [*axis.variants] == [*papers.variants]

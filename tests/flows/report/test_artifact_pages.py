@@ -159,32 +159,6 @@ def test_what_was_built_later_is_added_to_existing_pages(store: ArtifactStore) -
     assert broken_links(store) == []
 
 
-def test_artifacts_that_two_runs_publish_at_the_same_time_are_both_named(
-    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    documents = put(store, "build-documents", raw=[DUMP])
-    first = put(
-        store, "build-vocabulary", {"documents": documents}, key="1", statistics={"vocab_size": 9}
-    )
-    read, others = store.pointers, list[Manifest]()
-
-    def read_then_publish() -> object:
-        pointers = read()
-        if not others:  # the other run publishes and writes its pages after this one has read
-            inputs = {"documents": documents}
-            other = ArtifactStore(store.root)
-            others.append(
-                put(other, "build-vocabulary", inputs, key="2", statistics={"vocab_size": 9})
-            )
-            write_artifact_pages(other, others)
-        return pointers
-
-    monkeypatch.setattr(store, "pointers", read_then_publish)
-    write_artifact_pages(store, [first])
-    for manifest in (first, *others):
-        assert f'href="{manifest.artifact_id}.html"' in page(store, documents)
-
-
 def test_deleted_inputs_and_groups_have_no_broken_links(store: ArtifactStore) -> None:
     made = put_recipe(store)
     files = [raw_file(f"part-{number}.bz2") for number in range(40)]

@@ -145,8 +145,8 @@ def test_overview_chart_stays_within_its_axis() -> None:
     rows = result_rows(evaluations(*entries))
     results = [TaskResult(r.task, pretrained=r.model_copy(update={"majority": 0.0})) for r in rows]
     figure = overview_figure(results)
-    places = re.findall(r'<g class="series-1"><circle cx="([\d.]+)"', figure.panels[0].svg)
-    first, second = map(float, places)
+    positions = re.findall(r'<g class="series-1"><circle cx="([\d.]+)"', figure.panels[0].svg)
+    first, second = map(float, positions)
     assert first < second <= 288
     assert [key.label for key in figure.legend] == ["pretrained", "majority class"]
 
@@ -323,8 +323,8 @@ def test_phases_are_placed_end_to_end(run: Run) -> None:
     labels = ("pretrain.first", "pretrain.second")
     built = [Built(label, Written(store, record).manifest(label)) for label in labels]
     first, second = read_phases(store, built)
-    assert (first.start["step"], first.end["step"]) == (0, 60)
-    assert (second.start["step"], second.end["step"]) == (60, 80)
+    assert (first.start, first.end) == (0, 60)
+    assert (second.start, second.end) == (60, 80)
     assert [x for x, _ in second.points("mlm_loss")] == [70, 80]
     assert first.points("held_out_mlm_accuracy") == []  # nan
     assert first.points("tokens_per_second", factor=1e-3)[-1] == (60, 9)
@@ -346,33 +346,27 @@ _PAGE_LINK = r'href="([^"]*artifacts/[0-9a-f]{16}.html)"'
 
 
 def test_report_command_writes_the_page_of_any_run(
-    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store, record = run
     cli = Cli(capsys)
     older = record.model_copy(update={"run_id": "20000101t000000-00000000", "state": "failed"})
     for each in (record, older):
         write_run(store, each)
-    out = tmp_path / "page.html"
-    result = cli("report", "test", "--store", store.root, "--out", str(out), "--json")
+    result = cli("report", "test", "--store", store.root, "--json")
     assert result.code == 0, result.err
     output = json.loads(result.out)
     assert (output["run_id"], output["state"]) == (record.run_id, "completed")
     newest = Path(store.root) / "reports" / "test.html"
-    alone = out.read_text("utf-8")
-    assert "index.html" not in alone  # the index is not next to it
-    assert all((tmp_path / link).is_file() for link in re.findall(_PAGE_LINK, alone))
     for page, index in (
         (Path(output["report"]), "../../reports/index.html"),
         (newest, "index.html"),
     ):
-        link = f'<a href="{index}">bertloom, all runs</a>'
-        text = page.read_text("utf-8").replace(link, "bertloom")
+        text = page.read_text("utf-8")
+        assert f'<a href="{index}">bertloom, all runs</a>' in text
         links = re.findall(_PAGE_LINK, text)
         assert links
-        assert all((page.parent / link).is_file() for link in links)
-        assert re.sub(_PAGE_LINK, "", text) == re.sub(_PAGE_LINK, "", alone)
-        assert (page.parent / index).is_file()
+        assert all((page.parent / link).is_file() for link in (*links, index))
     before = newest.read_bytes()
     assert older.run_id in cli("report", "2000", "--store", store.root).out
     assert newest.read_bytes() == before  # the page of an old run does not replace it

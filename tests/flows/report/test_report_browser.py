@@ -91,7 +91,7 @@ def test_page_fits_the_window_is_legible_and_requests_nothing(
         """[...document.querySelectorAll('section:not(#summary) figure svg')]
            .map(e => Math.round(e.getBoundingClientRect().left))"""
     )
-    assert (len(lefts), len(set(lefts))) == (11, columns)  # lengths 4, curves 6, results 1
+    assert (len(lefts), len(set(lefts))) == (10, columns)  # lengths 4, curves 6
 
     [body] = page.evaluate(_BRIGHTNESS.replace("SELECTOR", "'body'"))
     assert body["ground"] < 0.05 if scheme == "dark" else body["ground"] > 0.85

@@ -7,7 +7,6 @@ import re
 from typing import Any
 
 import pytest
-from support.cli_runner import Cli
 from support.lineage_builder import put_recipe
 from support.store_builder import write_heartbeat
 
@@ -44,13 +43,12 @@ def names(page: str) -> list[str]:
     return re.findall(r"recipe-\d+", page)
 
 
-def test_index_lists_all_runs_newest_first(store: ArtifactStore, cli: Cli) -> None:
+def test_index_lists_all_runs_newest_first(store: ArtifactStore) -> None:
     put_run(store, 1)
     put_run(store, 2, state="failed", failures={"build-tokens": f"RunnerError: {HOSTILE}"})
     put_run(store, 3, state="running", system="another machine")
     write_heartbeat(store, run_ids(store)[-1])
-    done = cli("report", "--index", "--store", store.root)
-    assert (done.code, INDEX_PAGE in done.out) == (0, True)
+    write_index(store)
     page = page_of(store)
     assert names(page) == ["recipe-3", "recipe-2", "recipe-1"]
     assert "<script" not in page
@@ -60,7 +58,6 @@ def test_index_lists_all_runs_newest_first(store: ArtifactStore, cli: Cli) -> No
     store.backend.replace("runs/20260101t000001000-00000001/report.html", b"x")
     write_index(store)
     assert page_of(store).count('href="../runs/20260101t000001000-00000001/report.html"') == 1
-    assert cli("report", "some-run", "--index", "--store", store.root).code == 2
 
 
 def test_index_is_drawn_from_records_each_time(store: ArtifactStore) -> None:

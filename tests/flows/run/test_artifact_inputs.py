@@ -233,7 +233,7 @@ def write_task(folder: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_worker")
-@pytest.mark.parametrize("name", ["{id}", "first/pretrain.one", "{root}/first/pretrain.one"])
+@pytest.mark.parametrize("name", ["{id}", "{root}/first/pretrain.one"])
 def test_fine_tuned_model_has_its_pretraining_as_input(tmp_path: Path, name: str, cli: Cli) -> None:
     is_other = name.startswith("{root}")
     store = ArtifactStore(str(tmp_path / "store"))

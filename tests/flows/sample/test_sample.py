@@ -62,12 +62,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def digests(folder: Path) -> dict[str, str]:
     """Return the SHA-256 of each file, unpacked: compressed bytes differ between libraries."""
-    found = {}
+    sha256s = {}
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         data = path.read_bytes()
         data = bz2.decompress(data) if path.suffix == ".bz2" else data
-        found[str(path.relative_to(folder))] = hashlib.sha256(data).hexdigest()
-    return found
+        sha256s[str(path.relative_to(folder))] = hashlib.sha256(data).hexdigest()
+    return sha256s
 
 
 # Pages
@@ -114,10 +114,10 @@ def test_files_depend_on_the_seed_alone(folder: Path, tmp_path: Path) -> None:
 
 def test_default_sample_is_unchanged(tmp_path: Path) -> None:
     write_sample(str(tmp_path))
-    found = digests(tmp_path)
-    del found["samplewiki-20260101-sha1sums.txt"]  # of compressed bytes
-    del found[f"{DUMP}-index.txt.bz2"]
-    digest = hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()
+    sha256s = digests(tmp_path)
+    del sha256s["samplewiki-20260101-sha1sums.txt"]  # of compressed bytes
+    del sha256s[f"{DUMP}-index.txt.bz2"]
+    digest = hashlib.sha256(json.dumps(sha256s, sort_keys=True).encode()).hexdigest()
     assert digest == GOLDEN, f"the sample has changed: if that is meant, GOLDEN is {digest}"
 
 
@@ -174,15 +174,8 @@ def test_command_writes_the_same_files(tmp_path: Path, cli: Cli) -> None:
     assert f"{sample.page_count} pages" in result.out
 
 
-def test_size_of_dump_can_be_set_in_mb(tmp_path: Path) -> None:
-    sample = write_sample(str(tmp_path), size_mb=0.5, tales=0, pages_per_stream=25)
-    size = len(bz2.decompress((tmp_path / f"{DUMP}.xml.bz2").read_bytes()))
-    assert 500_000 <= size < 550_000
-    assert sample.xml_bytes == size
-
-
 @pytest.mark.parametrize("arguments", [
-    {"articles": 0}, {"tales": -1}, {"size_mb": -1}, {"pages_per_stream": 0},
+    {"articles": 0}, {"tales": -1}, {"pages_per_stream": 0},
 ])  # fmt: skip
 def test_arguments_out_of_range_are_refused(arguments: Mapping[str, Any], tmp_path: Path) -> None:
     (name,) = arguments
@@ -210,7 +203,7 @@ def test_stages_find_duplicates_near_duplicates_and_quoted_rows(tmp_path: Path) 
     documents = store.artifact("build-documents").load().to_table(["document_id", "title"])
     titles = dict(zip(*(column.to_pylist() for column in documents.columns), strict=True))
 
-    def found(stage: str, path: str) -> set[str]:
+    def read_titles(stage: str, path: str) -> set[str]:
         """Return the titles of the documents that a table of a stage names."""
         with ipc.open_file(store.artifact(stage).file(path)) as reader:
             return {titles[name] for name in reader.read_all()["document_id"].to_pylist()}
@@ -218,12 +211,14 @@ def test_stages_find_duplicates_near_duplicates_and_quoted_rows(tmp_path: Path) 
     made: dict[str, set[str]] = defaultdict(set)
     for page in pages_of(0, articles=200):
         made[page.kind].add(page.title)
-    copies = found("build-documents", "__duplicates__/duplicates.arrow")
+    copies = read_titles("build-documents", "__duplicates__/duplicates.arrow")
     assert copies == made["duplicate"] | made["malformed"]
     # The newer document of a pair is kept, so either page may be the dropped one.
-    retold = [t.removesuffix(" (retold)") for t in found("find-near-duplicates", EXCLUSIONS_FILE)]
+    retold = [
+        t.removesuffix(" (retold)") for t in read_titles("find-near-duplicates", EXCLUSIONS_FILE)
+    ]
     assert sorted(retold) == sorted(t.removesuffix(" (retold)") for t in made["near-duplicate"])
-    assert found("find-contamination", EXCLUSIONS_FILE) == made["contaminated"]
+    assert read_titles("find-contamination", EXCLUSIONS_FILE) == made["contaminated"]
 
 
 WORLD = Words.of_world(0)

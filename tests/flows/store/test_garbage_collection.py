@@ -223,9 +223,9 @@ def test_attempts_and_checkpoints_of_crashed_run_are_deleted(
     store.backend.put_if_absent(f"{work}/step-1", b"x")
     assert not paths(collect(store, grace_hours=24), "attempt", "work")  # a rerun resumes
     write_heartbeat(store, RUN, **heartbeat)
-    found = paths(collect(store))
-    assert found == {attempt.location, work, activity.heartbeat_path(RUN)}
-    assert not found & set(store.backend.stat(""))
+    deleted = paths(collect(store))
+    assert deleted == {attempt.location, work, activity.heartbeat_path(RUN)}
+    assert not deleted & set(store.backend.stat(""))
 
 
 def test_corrupt_heartbeat_stops_collection(store: ArtifactStore) -> None:

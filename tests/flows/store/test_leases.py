@@ -14,11 +14,10 @@ from support.store_builder import MISSING_PID, STAGE, write_heartbeat
 
 from flows.running import run_recipe
 from flows.store import activity
-from flows.store.activity import ActiveRun
+from flows.store.activity import ActiveRun, Heartbeat
 from flows.store.artifacts import ArtifactStore
 from flows.store.leases import (
     Lease,
-    LeaseHolder,
     LeaseRecord,
     acquire_or_holder,
     lease_path,
@@ -41,12 +40,12 @@ def store(any_store: ArtifactStore) -> ArtifactStore:
 @contextmanager
 def acquire(
     store: ArtifactStore, key: str = KEY, *, run_id: str = "mine"
-) -> Iterator[Lease | LeaseHolder]:
+) -> Iterator[Lease | Heartbeat]:
     with ActiveRun(store, run_id) as run, acquire_or_holder(run, STAGE, key) as lease:
         yield lease
 
 
-def find_holder(store: ArtifactStore, key: str = KEY) -> LeaseHolder | None:
+def find_holder(store: ArtifactStore, key: str = KEY) -> Heartbeat | None:
     return live_holders(store).get((STAGE, key))
 
 
@@ -67,14 +66,12 @@ def test_lease_is_held_until_end_of_block(store: ArtifactStore) -> None:
         assert isinstance(lease, Lease)
         holder = find_holder(store)
         assert holder is not None
-        assert holder.lease.run_id == lease.run_id == "mine"
+        assert holder.name == lease.run_id == "mine"
         with acquire(store, run_id="yours") as other:
             assert other == holder
         assert live_holders(store) == {(STAGE, KEY): holder}
         with acquire(store, OTHER_KEY, run_id="yours") as another:
             assert isinstance(another, Lease)
-        lease.name_job("7f", "http://flink:8081/#/job/7f/overview")
-        assert "job 7f http://flink:8081/#/job/7f/overview" in str(find_holder(store))
         assert lease.is_held()
     assert store.backend.names("leases") == store.backend.names("active") == []
 
@@ -157,7 +154,7 @@ def test_lost_lease_calls_on_lost_until_block_ends(
         assert lease.new_holder().startswith("theirs ")
     holder = find_holder(store)
     assert holder is not None
-    assert holder.lease.run_id == "theirs"
+    assert holder.name == "theirs"
 
 
 # Runs that lose a lease

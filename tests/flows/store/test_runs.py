@@ -15,13 +15,11 @@ from flows.store.runs import (
     find_run,
     list_runs,
     read_run,
-    reconcile_runs,
-    run_ids,
 )
 from schemas.errors import ArtifactNotFoundError, ConfigError
 
 
-def test_ended_runs_are_marked_as_crashed(store: ArtifactStore) -> None:
+def test_runs_that_ended_without_saying_so_are_listed_as_crashed(store: ArtifactStore) -> None:
     for run_id, heartbeat in (
         ("beating", {"host": "elsewhere", "age": 30.0}),
         ("silent", {"host": "elsewhere", "age": 90.0}),
@@ -32,17 +30,11 @@ def test_ended_runs_are_marked_as_crashed(store: ArtifactStore) -> None:
         write_run(store, run_id, state="running")
         if heartbeat is not None:
             write_heartbeat(store, run_id, **heartbeat)
-    crashed = {"silent", "gone", "no-heartbeat"}
     listed = {run_id: getattr(run, "state", "") for run_id, run in list_runs(store).items()}
-    reconciled = reconcile_runs(store)
-    assert {run_id for run_id, one in reconciled.items() if one.is_over} == crashed
-    states = {run_id: read_run(store, run_id).state for run_id in run_ids(store)}
-    assert {run_id for run_id, state in states.items() if state == "crashed"} == crashed
-    assert listed == states
-    assert {run_id: one.is_over for run_id, one in reconcile_runs(store).items()} == {
-        "beating": False,
-        "suspended": False,
-    }
+    assert {run_id for run_id, state in listed.items() if state == "crashed"} == {
+        "silent", "gone", "no-heartbeat",
+    }  # fmt: skip
+    assert read_run(store, "gone").state == "running"  # the list changes no record
 
 
 def test_run_that_ends_while_runs_are_listed_is_not_crashed(

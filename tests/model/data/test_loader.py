@@ -18,7 +18,6 @@ from support.instance_builder import (
 )
 from support.waiting import wait_until
 
-from model.data.batches import LoaderState
 from model.data.collator import IGNORE_INDEX, MicroBatchCollator
 from model.data.dataset import InstanceDataset
 from model.data.loader import PretrainingDataLoader, eval_batches, prefetch
@@ -92,13 +91,13 @@ def decoded(part):
     assert part.masked_positions.tolist() == sorted(chosen)
     for number, start in enumerate(tokens.starts.tolist()):
         length = int(tokens.lengths[number])
-        place = slice(start, start + length)
-        assert tokens.position_ids[place].tolist() == list(range(length))
+        span = slice(start, start + length)
+        assert tokens.position_ids[span].tolist() == list(range(length))
         targets = {p - start: token for p, token in chosen.items() if start <= p < start + length}
         yield (
             int(part.rows[number]),
-            tokens.input_ids[place].tolist(),
-            tokens.segment_ids[place].tolist(),
+            tokens.input_ids[span].tolist(),
+            tokens.segment_ids[span].tolist(),
             targets,
             int(part.next_sentence_labels[number]),
         )
@@ -106,16 +105,16 @@ def decoded(part):
 
 def test_batch_has_the_contents_of_the_shards(instances):
     for batch in take(make(instances), 12):
-        found = [one for part in batch.micro_batches for one in decoded(part)]
-        for row, ids, segments, targets, label in found:
+        rows = [one for part in batch.micro_batches for one in decoded(part)]
+        for row, ids, segments, targets, label in rows:
             written = WRITTEN[row]
             assert ids == written.input_ids
             b_start = written.segment_b_start
             assert segments == [0] * b_start + [1] * (len(ids) - b_start)
             assert targets == dict(zip(written.positions, written.masked_ids, strict=True))
             assert label == (IGNORE_INDEX if written.label < 0 else written.label)
-        written = [WRITTEN[one[0]] for one in found]
-        assert batch.instances == len(found) == 16
+        written = [WRITTEN[one[0]] for one in rows]
+        assert batch.instances == len(rows) == 16
         assert batch.tokens == sum(len(row.input_ids) for row in written)
         assert batch.predictions == sum(len(row.positions) for row in written)
         assert batch.pairs == sum(row.label >= 0 for row in written)
@@ -133,41 +132,37 @@ def test_instances_of_a_micro_batch_lie_end_to_end(instances):
             assert total == lengths.sum()
 
 
+@pytest.mark.parametrize("size", [7, 200], ids=["small", "more than an epoch"])
 @pytest.mark.parametrize("world_size", [1, 3])
-def test_every_epoch_has_each_instance_once(instances, world_size):
-    config = BatchConfig(global_batch_size=15)
+def test_batches_are_the_stream_and_every_epoch_has_each_instance_once(instances, world_size, size):
+    config = BatchConfig(global_batch_size=size)
     loaders = [
         iter(
             PretrainingDataLoader(instances, **arguments(config, rank=rank, world_size=world_size))
         )
         for rank in range(world_size)
     ]
-    seen, position = [], 0
-    while position < 3 * ROWS:
-        steps = [next(loader) for loader in loaders]
-        seen += [row for step in steps for row in rows_of(step)]
-        if steps[0].state.batch == 0:  # a whole window
-            position = steps[0].state.window
-            assert len(seen) == position
-    wanted = stream_rows(0, position, size=ROWS, seed=5).rows
-    assert sorted(seen) == sorted(wanted.tolist())
-    assert np.bincount(wanted[: 3 * ROWS]).tolist() == [3] * ROWS
+    stream = stream_rows(0, 5 * ROWS, size=ROWS, seed=5).rows
+    for number in range(5 * ROWS // size):
+        rows = [row for loader in loaders for row in rows_of(next(loader))]
+        assert sorted(rows) == sorted(stream[number * size : (number + 1) * size].tolist())
+    assert np.bincount(stream).tolist() == [5] * ROWS
 
 
 @pytest.mark.parametrize("masking", ["stored", "wordpiece", "whole-word"])
 def test_global_batches_do_not_depend_on_number_of_ranks(instances, masking):
-    given = {}
+    options = {}
     if masking != "stored":
-        given |= {"dynamic_masking": MaskingConfig(strategy=masking)}
-    alone = take(make(instances, **given), 14)
-    parts = [take(make(instances, rank=rank, world_size=3, **given), 14) for rank in range(3)]
+        options |= {"dynamic_masking": MaskingConfig(strategy=masking)}
+    alone = take(make(instances, **options), 14)
+    parts = [take(make(instances, rank=rank, world_size=3, **options), 14) for rank in range(3)]
     for whole, *shares in zip(alone, *parts, strict=True):
         assert sorted(row for share in shares for row in rows_of(share)) == rows_of(whole)
         wanted = sorted(map(str, (one for part in whole.micro_batches for one in decoded(part))))
-        found = sorted(
+        shared = sorted(
             str(one) for share in shares for part in share.micro_batches for one in decoded(part)
         )
-        assert found == wanted
+        assert shared == wanted
         for share in shares:
             assert share.micro_batches
             assert share._replace(micro_batches=()) == whole._replace(micro_batches=())
@@ -177,12 +172,11 @@ def test_global_batches_do_not_depend_on_number_of_ranks(instances, masking):
 
 
 def test_resuming_at_any_step_gives_the_same_batches(instances):
-    config = BatchConfig(global_batch_size=16)
-    given = arguments(config, dynamic_masking=MASKING)
-    whole = take(PretrainingDataLoader(instances, **given), 14)
-    for step in range(13):
-        rest = take(PretrainingDataLoader(instances, **given, state=whole[step].state), 13 - step)
-        for one, two in zip(whole[step + 1 :], rest, strict=True):
+    options = arguments(BatchConfig(global_batch_size=16), dynamic_masking=MASKING)
+    whole = take(PretrainingDataLoader(instances, **options), 14)
+    for step in range(1, 14):
+        rest = take(PretrainingDataLoader(instances, **options, position=16 * step), 14 - step)
+        for one, two in zip(whole[step:], rest, strict=True):
             assert_same(one, two)
 
 
@@ -204,8 +198,8 @@ def test_dynamic_masks_depend_on_seed_epoch_and_row(instances, strategy):
     again = [one for one in masks.values() if len(one) > 1]
     assert len(again) > ROWS // 2
     assert sum(one[0] == one[1] for one in again) < len(again) // 4
-    for row, found in list(masks.items())[:20]:
-        assert found[0] == mask_alone(WRITTEN[row], row, config=config)
+    for row, drawn in list(masks.items())[:20]:
+        assert drawn[0] == mask_alone(WRITTEN[row], row, config=config)
 
 
 def mask_alone(written, row, *, config):
@@ -237,20 +231,21 @@ def test_left_to_right_predicts_every_next_token(instances):
 
 def test_eval_batches_have_each_row_once(instances):
     rows = np.arange(60)[1::2]
-    found = {}
+    instances_by_row = {}
     collator = collator_of(BatchConfig(per_device_max_tokens=200), objective="mlm")
     for part in eval_batches(instances, rows=rows, collator=collator):
         assert len(part.tokens.input_ids) <= 200
-        found |= {one[0]: one for one in decoded(part)}
-    assert sorted(found) == rows.tolist()
-    for row, ids, _, targets, label in found.values():
+        instances_by_row |= {one[0]: one for one in decoded(part)}
+    assert sorted(instances_by_row) == rows.tolist()
+    for row, ids, _, targets, label in instances_by_row.values():
         written = dict(zip(WRITTEN[row].positions, WRITTEN[row].masked_ids, strict=True))
         assert (ids, targets, label) == (WRITTEN[row].input_ids, written, IGNORE_INDEX)
 
 
-def test_state_of_other_batches_is_refused(instances):
-    with pytest.raises(ConfigError, match="batch 257 of a window"):
-        next(iter(make(instances, state=LoaderState(0, 257))))
+def test_batches_smaller_than_the_number_of_ranks_are_refused(instances):
+    make(instances, batch={"global_batch_size": 3}, world_size=3)
+    with pytest.raises(ConfigError, match=r"batch\.global_batch_size: expected at least 4"):
+        make(instances, batch={"global_batch_size": 3}, world_size=4)
 
 
 def prefetch_threads():
@@ -307,15 +302,13 @@ def test_prefetch_computes_no_more_than_its_size_in_advance():
 
 
 def test_resuming_with_another_number_of_ranks_gives_the_same_global_batches(instances):
-    given = {"dynamic_masking": MASKING}
-    whole = take(make(instances, **given), 12)
-    first = take(make(instances, rank=1, world_size=2, **given), 5)
+    options = {"dynamic_masking": MASKING}
+    whole = take(make(instances, **options), 12)
     rest = [
-        take(make(instances, rank=rank, world_size=4, state=first[-1].state, **given), 7)
+        take(make(instances, rank=rank, world_size=4, position=5 * 16, **options), 7)
         for rank in range(4)
     ]
     for number in range(7):
-        found = sorted(row for loaded in rest for row in rows_of(loaded[number]))
-        assert found == rows_of(whole[5 + number])
-        assert rest[0][number].state == whole[5 + number].state
+        rows = sorted(row for loaded in rest for row in rows_of(loaded[number]))
+        assert rows == rows_of(whole[5 + number])
         assert rest[0][number].predictions == whole[5 + number].predictions

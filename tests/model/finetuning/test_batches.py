@@ -29,12 +29,12 @@ WAITS = (
 
 
 def steps_of(features: Features, order: np.ndarray, **changes: object) -> list[TaskStep]:
-    given = {
+    provided = {
         "batch": 5,
         "per_device_max_tokens": 20,
         **changes,
     }
-    return list(task_batches(features, order, **given))  # type: ignore[arg-type]
+    return list(task_batches(features, order, **provided))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("kind", "per_unit"), KINDS)
@@ -60,13 +60,13 @@ def check_tokens(part, features: Features) -> None:
         for number in range(features.per_unit)
     ]
     expected_start = 0
-    for place, sequence in enumerate(sequences):
+    for index, sequence in enumerate(sequences):
         begin, end = features.offsets[sequence], features.offsets[sequence + 1]
         length = int(end - begin)
-        start = int(tokens.starts[place])
+        start = int(tokens.starts[index])
         assert start == expected_start
         expected_start += length
-        assert tokens.lengths[place] == length
+        assert tokens.lengths[index] == length
         own = slice(start, start + length)
         assert tokens.input_ids[own].tolist() == features.input_ids[begin:end].tolist()
         assert tokens.position_ids[own].tolist() == list(range(length))
@@ -88,9 +88,9 @@ def check_labels(part, features: Features) -> None:
         assert part.labels.dtype == wanted
         return
     positions, labels = [], []
-    for place, unit in enumerate(part.units):
+    for index, unit in enumerate(part.units):
         own = slice(features.position_offsets[unit], features.position_offsets[unit + 1])
-        positions += (features.positions[own] + int(part.tokens.starts[place])).tolist()
+        positions += (features.positions[own] + int(part.tokens.starts[index])).tolist()
         labels += features.labels[own].tolist()
     assert part.positions.tolist() == positions
     assert part.labels.tolist() == labels
@@ -114,20 +114,20 @@ def test_a_unit_that_is_too_long_is_a_micro_batch_of_its_own() -> None:
 
 
 def test_epochs_are_shuffles_of_the_whole() -> None:
-    given = {"seed": 1, "restart": 0, "phase": "train", "epoch": 0}
-    first = epoch_order(1000, **given)
+    provided = {"seed": 1, "restart": 0, "phase": "train", "epoch": 0}
+    first = epoch_order(1000, **provided)
     assert sorted(first.tolist()) == list(range(1000))
     for name, value in {"seed": 2, "restart": 1, "phase": "augmentation", "epoch": 1}.items():
-        other = epoch_order(1000, **{**given, name: value})
+        other = epoch_order(1000, **{**provided, name: value})
         assert sorted(other.tolist()) == list(range(1000))
         assert (other == first).mean() < 0.05, name
-    assert epoch_order(1000, **given).tolist() == first.tolist()
+    assert epoch_order(1000, **provided).tolist() == first.tolist()
     # Of data sorted by label (MNLI is), a batch has all labels: no buffer shuffles so far.
     labels = np.repeat([0, 1, 2], 400)
-    shuffled = labels[epoch_order(1200, **given)]
+    shuffled = labels[epoch_order(1200, **provided)]
     for begin, end in pairwise(range(0, 1201, 100)):
         assert set(np.bincount(shuffled[begin:end], minlength=3) > 15) == {True}
-    assert epoch_order(0, **given).tolist() == []
+    assert epoch_order(0, **provided).tolist() == []
 
 
 # On GPUs, as far as a CPU can show it

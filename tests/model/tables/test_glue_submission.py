@@ -48,7 +48,7 @@ def test_all_files_have_the_servers_names_and_order(tmp_path: Path) -> None:
     nli = labels("entailment", "not_entailment")
     mnli = labels("neutral", "contradiction", "entailment")
     two = labels("0", "1")
-    found = submit(
+    submission = submit(
         tmp_path,
         (written("w", "wnli", [0.5]), {"test": labels("0", "0")}),
         (written("rte", "rte", [0.5]), {"test": nli}),
@@ -64,25 +64,28 @@ def test_all_files_have_the_servers_names_and_order(tmp_path: Path) -> None:
         (written("cola", "cola", [0.5]), {"test": shuffled}),
         (written("squad", "squad-1.1", [0.5]), {"dev": [{"id": "q", "text": "x"}]}),
     )
-    assert list(texts(found.data)) == list(SERVER_FILES)
-    assert found.missing == ()
+    assert list(texts(submission.data)) == list(SERVER_FILES)
+    assert submission.missing == ()
     rows = [f"{n}\t{int(n == 10)}" for n in range(11)]
-    assert texts(found.data)["CoLA.tsv"] == "\n".join(["index\tprediction", *rows]) + "\n"
-    assert texts(found.data)["MNLI-m.tsv"].splitlines()[1:] == [
+    assert texts(submission.data)["CoLA.tsv"] == "\n".join(["index\tprediction", *rows]) + "\n"
+    assert texts(submission.data)["MNLI-m.tsv"].splitlines()[1:] == [
         "0\tneutral",
         "1\tcontradiction",
         "2\tentailment",
     ]
-    assert texts(found.data)["RTE.tsv"].splitlines()[1:] == ["0\tentailment", "1\tnot_entailment"]
+    assert texts(submission.data)["RTE.tsv"].splitlines()[1:] == [
+        "0\tentailment",
+        "1\tnot_entailment",
+    ]
     # Only the numbers of rows are too low, with one note per file.
-    assert len([note for note in found.notes if "the server expects" in note]) == 11
+    assert len([note for note in submission.notes if "the server expects" in note]) == 11
 
 
 def test_numbers_of_sts_b_are_cut_to_the_scale_and_have_three_decimals(tmp_path: Path) -> None:
     scores = [-0.3, 5.2, 3.14159, 0, -0.0]
     made = [{"id": str(n), "score": score} for n, score in enumerate(scores)]
-    found = submit(tmp_path, (written("sts-b", "sts-b", [0.5]), {"test": made}))
-    rows = [row.split("\t")[1] for row in texts(found.data)["STS-B.tsv"].splitlines()[1:]]
+    submission = submit(tmp_path, (written("sts-b", "sts-b", [0.5]), {"test": made}))
+    rows = [row.split("\t")[1] for row in texts(submission.data)["STS-B.tsv"].splitlines()[1:]]
     assert rows == ["0.000", "5.000", "3.142", "0.000", "0.000"]
 
 
@@ -101,32 +104,32 @@ def test_the_zip_is_the_same_bytes_as_ever() -> None:
 
 
 def test_of_two_entries_the_better_on_dev_is_taken_and_both_are_named(tmp_path: Path) -> None:
-    found = submit(
+    submission = submit(
         tmp_path,
         (written("scratch", "cola", [0.1, 0.2], model=SCRATCH), {"test": labels("0")}),
         (written("tuned", "cola", [0.4, 0.5]), {"test": labels("1")}),
     )
-    assert found.entries == {"CoLA.tsv": "tuned"}
-    assert texts(found.data)["CoLA.tsv"].endswith("0\t1\n")
-    (note,) = [note for note in found.notes if "answer it" in note]
+    assert submission.entries == {"CoLA.tsv": "tuned"}
+    assert texts(submission.data)["CoLA.tsv"].endswith("0\t1\n")
+    (note,) = [note for note in submission.notes if "answer it" in note]
     assert "tuned (matthews 50.0 on dev), scratch (matthews 20.0 on dev)" in note
     assert "taken: tuned" in note
 
 
 def test_wnli_is_the_majority_class_of_its_training_data(tmp_path: Path) -> None:
     tuned = written("wnli", "wnli", [0.9]) | {"majority_label": "1"}
-    found = submit(tmp_path, (tuned, {"test": labels("0", "1", "0")}))
-    assert texts(found.data)["WNLI.tsv"].splitlines()[1:] == ["0\t1", "1\t1", "2\t1"]
-    assert any("the majority class in each row" in note for note in found.notes)
+    submission = submit(tmp_path, (tuned, {"test": labels("0", "1", "0")}))
+    assert texts(submission.data)["WNLI.tsv"].splitlines()[1:] == ["0\t1", "1\t1", "2\t1"]
+    assert any("the majority class in each row" in note for note in submission.notes)
 
 
 def test_what_the_server_asks_for_and_is_missing_is_noted(tmp_path: Path) -> None:
     none = submit(tmp_path, (written("cola", "cola", [0.5]), {"dev": labels("0")}))
     assert (none.data, none.notes) == (b"", ())
-    found = submit(tmp_path, (written("cola", "cola", [0.5]), {"test": labels("0")}))
-    assert found.missing == tuple(name for name in SERVER_FILES if name != "CoLA.tsv")
-    assert any("missing: SST-2.tsv" in note for note in found.notes)
-    assert any("1 rows of cola; the server expects 1,063" in note for note in found.notes)
+    submission = submit(tmp_path, (written("cola", "cola", [0.5]), {"test": labels("0")}))
+    assert submission.missing == tuple(name for name in SERVER_FILES if name != "CoLA.tsv")
+    assert any("missing: SST-2.tsv" in note for note in submission.notes)
+    assert any("1 rows of cola; the server expects 1,063" in note for note in submission.notes)
 
 
 @pytest.mark.parametrize("ids", [["0", "2"], ["1", "2"], ["0", "0", "1"], ["0", "01"], ["a", "b"]])
@@ -144,11 +147,11 @@ def test_predictions_with_other_ids_are_skipped(tmp_path: Path, ids: list[str]) 
 
 
 def test_predictions_that_are_not_those_of_the_manifest_are_refused(tmp_path: Path) -> None:
-    given = written("cola", "cola", [0.5])
-    made: StageInput = artifact(tmp_path, given, predictions={"test": labels("0")})
+    evaluation = written("cola", "cola", [0.5])
+    made: StageInput = artifact(tmp_path, evaluation, predictions={"test": labels("0")})
     (tmp_path / "cola" / "predictions-test.jsonl").write_text('{"id": "0", "label": "1"}\n')
     with pytest.raises(ArtifactCorruptError, match="of cola 0000"):
-        build_submission(evaluations(given), inputs={"cola": made})
+        build_submission(evaluations(evaluation), inputs={"cola": made})
 
 
 def test_the_tasks_of_glue_make_every_file_of_the_server() -> None:

@@ -24,9 +24,9 @@ MNLI = {"dev-mismatched": {"accuracy": 0.8}}
 AVERAGES = {row.name: row.average for row in GLUE_TABLE.systems}
 
 
-def table(key: str, *given: dict[str, object]) -> FilledTable:
-    found = {filled.key: filled for filled in fill_tables(results(*given))}
-    return found[key]
+def table(key: str, *entries: dict[str, object]) -> FilledTable:
+    tables = {filled.key: filled for filled in fill_tables(results(*entries))}
+    return tables[key]
 
 
 def system(key: str, name: str) -> dict[str, float | None]:
@@ -36,8 +36,8 @@ def system(key: str, name: str) -> dict[str, float | None]:
 
 
 def column(paper: PaperTable, key: str) -> list[float | None]:
-    place = [item.key for item in paper.columns].index(key)
-    return [system.values[place] for system in paper.systems]
+    position = [item.key for item in paper.columns].index(key)
+    return [system.values[position] for system in paper.systems]
 
 
 def test_tables_of_the_paper_are_those_asked_for() -> None:
@@ -81,8 +81,8 @@ def test_rows_of_table_1_give_the_averages_it_prints(name: str) -> None:
 )
 def test_sums_of_columns(key: str, sums: dict[str, float]) -> None:
     paper = PAPER_TABLES[key]
-    found = {c.key: sum(v for v in column(paper, c.key) if v is not None) for c in paper.columns}
-    assert found == pytest.approx(sums)
+    tables = {c.key: sum(v for v in column(paper, c.key) if v is not None) for c in paper.columns}
+    assert tables == pytest.approx(sums)
 
 
 def test_average_needs_all_nine_columns() -> None:
@@ -107,7 +107,7 @@ def test_every_task_names_cells_that_there_are() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "column", "given", "text", "runs"),
+    ("key", "column", "entry", "text", "runs"),
     [
         ("table-1", "SST-2", written("a", "sst-2", [0.902, 0.911, 0.897]), "90.3 ± 0.7", 3),
         ("table-1", "SST-2", written("a", "sst-2", [0.8441]), "84.4", 1),
@@ -119,9 +119,9 @@ def test_every_task_names_cells_that_there_are() -> None:
     ],
 )  # fmt: skip
 def test_cell_of_our_row(
-    key: str, column: str, given: dict[str, object], text: str, runs: int
+    key: str, column: str, entry: dict[str, object], text: str, runs: int
 ) -> None:
-    (row,) = table(key, given).rows
+    (row,) = table(key, entry).rows
     assert list(row.cells) == [column]
     assert (row.cells[column].text, row.cells[column].runs) == (text, runs)
     assert row.average is None
@@ -130,17 +130,17 @@ def test_cell_of_our_row(
 def all_of_glue(model: dict[str, object], value: float) -> list[dict[str, object]]:
     names = ("cola", "sst-2", "mrpc", "sts-b", "qqp", "qnli", "rte")
     start = model["start"]
-    given = [written(f"{name}-{start}", name, [value], model=model) for name in names]
-    return [*given, written(f"mnli-{start}", "mnli", [value], model=model, more=MNLI)]
+    entries = [written(f"{name}-{start}", name, [value], model=model) for name in names]
+    return [*entries, written(f"mnli-{start}", "mnli", [value], model=model, more=MNLI)]
 
 
 def test_a_row_is_one_model_over_its_tasks_and_has_an_average_when_all_are_there() -> None:
-    given = [*all_of_glue(BASE, 0.7), *all_of_glue(SCRATCH, 0.6)[:-1]]
-    given += [written("wnli", "wnli", [0.56])]
-    whole, rest = table("table-1", *given).rows
+    entries = [*all_of_glue(BASE, 0.7), *all_of_glue(SCRATCH, 0.6)[:-1]]
+    entries += [written("wnli", "wnli", [0.56])]
+    whole, rest = table("table-1", *entries).rows
     assert whole.name == "phase-2, L=2 H=128 A=2 [dev]"
     assert set(whole.cells) == set(GLUE_COLUMNS)
-    assert "ours are on dev" in " ".join(table("table-1", *given).notes)
+    assert "ours are on dev" in " ".join(table("table-1", *entries).notes)
     assert whole.average.value == pytest.approx((8 * 0.7 + 0.8) / 9)  # 0.8: MNLI-mm
     assert whole.average.split == "dev"
     assert rest.name == "from scratch, L=2 H=128 A=2 [dev]"
@@ -149,8 +149,8 @@ def test_a_row_is_one_model_over_its_tasks_and_has_an_average_when_all_are_there
 
 
 def test_scores_on_test_stand_in_table_1_where_there_are_any() -> None:
-    given = written("sst-2", "sst-2", [0.9, 0.92], more={"test": {"accuracy": 0.87}})
-    filled = table("table-1", given)
+    entries = written("sst-2", "sst-2", [0.9, 0.92], more={"test": {"accuracy": 0.87}})
+    filled = table("table-1", entries)
     (row,) = filled.rows
     assert row.cells["SST-2"].text == "87.0"
     assert row.cells["SST-2"].split == "test"
@@ -172,7 +172,7 @@ def test_the_same_model_twice_on_a_task_has_two_rows_the_better_first() -> None:
 
 
 def test_squad_has_a_row_of_single_models_and_one_of_their_ensemble() -> None:
-    given = written(
+    entries = written(
         "squad",
         "squad-1.1",
         [0.7, 0.72],
@@ -180,7 +180,7 @@ def test_squad_has_a_row_of_single_models_and_one_of_their_ensemble() -> None:
         ensemble_value=0.75,
         more={"dev": {"em": 0.6}},
     )
-    single, ensemble = table("table-2", given).rows
+    single, ensemble = table("table-2", entries).rows
     assert single.cells["dev F1"].text == "71.0 ± 1.4"
     assert "dev EM" not in single.cells  # the cells were not scored by it
     assert ensemble.name.endswith("ensemble of 2")

@@ -75,15 +75,15 @@ def test_of_other_data_what_was_left_out_is_a_cut(tmp_path: Path) -> None:
 
 def test_steps_and_ends_of_texts_are_a_cut(tmp_path: Path) -> None:
     checkpoint = write_checkpoint(tmp_path / "bert")
-    given = sentiment(tmp_path / "sst")
-    statistics = {**given.statistics, "cut": {"train": {"kept": 3, "of": 9, "unit": "rows"}}}
-    given = given.model_copy(update={"statistics": statistics})
+    entries = sentiment(tmp_path / "sst")
+    statistics = {**entries.statistics, "cut": {"train": {"kept": 3, "of": 9, "unit": "rows"}}}
+    entries = entries.model_copy(update={"statistics": statistics})
 
     def cut(**changes: Any) -> dict[str, Any]:
         config = trial_config(checkpoint, **changes)
-        job = trial_job(tmp_path / "work", given, config=config)
-        found: dict[str, Any] = train_trial(job, stop=StopRequest())["statistics"]["cut"]
-        return found
+        job = trial_job(tmp_path / "work", entries, config=config)
+        result: dict[str, Any] = train_trial(job, stop=StopRequest())["statistics"]["cut"]
+        return result
 
     rows, steps, ends = cut(max_steps=2, max_seq_length=8)["training"]
     assert rows == "3 of 9 training rows"
@@ -95,13 +95,13 @@ def test_steps_and_ends_of_texts_are_a_cut(tmp_path: Path) -> None:
 @pytest.fixture
 def tabulated(tmp_path: Path) -> dict[str, bytes]:
     """The files of tables of a whole entry and one of cut-down data."""
-    given = [
+    entries = [
         written("sst-2", "sst-2", [0.80, 0.82, 0.81], baseline=0.509) | {"cut": CUT},
         written("sst-2-scratch", "sst-2", [0.70, 0.72], model=SCRATCH),
     ]
     model.tabulate.tabulate(
         TabulateConfig(),
-        inputs={item["entry"]: artifact(tmp_path / "in", item) for item in given},
+        inputs={item["entry"]: artifact(tmp_path / "in", item) for item in entries},
         output=str(tmp_path / "out"),
         execution=ExecutionConfig(),
     )
@@ -128,12 +128,12 @@ def test_every_form_of_the_tables_marks_it(tabulated: dict[str, bytes]) -> None:
 def test_the_average_of_a_table_is_cut_with_its_parts() -> None:
     assert len(GLUE_TABLE.columns) == 9
     names = ("cola", "sst-2", "mrpc", "sts-b", "qqp", "qnli", "rte")
-    given = [written(name, name, [0.8]) for name in names]
-    given.append(
+    entries = [written(name, name, [0.8]) for name in names]
+    entries.append(
         written("mnli", "mnli", [0.8], more={"dev-mismatched": {"accuracy": 0.7}})
         | {"cut": {"training": ["7 of 8 training rows"], "splits": {}}}
     )
-    table = next(t for t in fill_tables(results(*given)) if t.rows)
+    table = next(t for t in fill_tables(results(*entries)) if t.rows)
     [row] = table.rows
     assert {key for key, cell in row.cells.items() if cell.cut} == {"MNLI-m", "MNLI-mm"}
     assert row.average is not None
@@ -143,8 +143,8 @@ def test_the_average_of_a_table_is_cut_with_its_parts() -> None:
 def test_the_report_marks_it(tabulated: dict[str, bytes]) -> None:
     results = show_results(Tables.model_validate_json(tabulated["tables.json"]))
     tables = section("tasks", results=results).split("<h3>")[1:]
-    assert len(tables) == 5  # results, their figure, entries, comparisons, the paper's Table 1
-    assert tables.pop(2).startswith("Entries")  # which has no numbers
+    assert len(tables) == 4  # results, entries, comparisons, the paper's Table 1
+    assert tables.pop(1).startswith("Entries")  # which has no numbers
     for text in tables:
         assert f"† sst-2: {SAID}." in text
         assert text.count("†") >= 2

@@ -17,8 +17,8 @@ from model.tables.verdicts import Verdict
 GOOD, POOR = [0.99, 1.0, 1.0], [0.42, 0.44, 0.43]
 
 
-def verdicts(*given: dict[str, Any]) -> list[Verdict]:
-    return list(source(*given).verdicts)
+def verdicts(*entries: dict[str, Any]) -> list[Verdict]:
+    return list(source(*entries).verdicts)
 
 
 def twins(task: str, pretrained: Sequence[float], scratch: Sequence[float]) -> list[dict[str, Any]]:
@@ -29,32 +29,32 @@ def twins(task: str, pretrained: Sequence[float], scratch: Sequence[float]) -> l
     ]
 
 
-def sentences(found: Sequence[Verdict]) -> list[str]:
-    return [verdict.sentence for verdict in found]
+def sentences(claims: Sequence[Verdict]) -> list[str]:
+    return [verdict.sentence for verdict in claims]
 
 
 # Pretraining
 
 
 def test_pretraining_on_all_tasks_is_summarized_first() -> None:
-    found = verdicts(*twins("sst-2", GOOD, POOR), *twins("cola", GOOD, POOR))
-    assert sentences(found)[0] == (
+    claims = verdicts(*twins("sst-2", GOOD, POOR), *twins("cola", GOOD, POOR))
+    assert sentences(claims)[0] == (
         "Pretraining helps on all 2 tasks: +57 points on average "
         "(95 % interval 54 to 59, 3 restarts, 1,000 dev rows each)"
     )
-    assert [verdict.task for verdict in found] == ["", "cola", "sst-2"]
-    assert found[0].test.difference == pytest.approx(0.5667, abs=1e-4)
-    assert (found[0].test.runs, found[0].test.rows) == ((3, 3), 1_000)
+    assert [verdict.task for verdict in claims] == ["", "cola", "sst-2"]
+    assert claims[0].test.difference == pytest.approx(0.5667, abs=1e-4)
+    assert (claims[0].test.runs, claims[0].test.rows) == ((3, 3), 1_000)
 
 
 def test_pretraining_on_some_tasks_is_counted() -> None:
-    found = verdicts(*twins("sst-2", GOOD, POOR), *twins("cola", [0.1, 0.5, 0.3], [0.2, 0.3, 0.1]))
-    assert found[0].sentence.startswith(
+    claims = verdicts(*twins("sst-2", GOOD, POOR), *twins("cola", [0.1, 0.5, 0.3], [0.2, 0.3, 0.1]))
+    assert claims[0].sentence.startswith(
         "Pretraining helps on 1 of 2 tasks: +33 points on average over all 2 (95 % interval"
     )
-    assert found[0].outcome == "better"
-    assert found[1].outcome == "within noise"
-    assert found[1].sentence == (
+    assert claims[0].outcome == "better"
+    assert claims[1].outcome == "within noise"
+    assert claims[1].sentence == (
         "No difference visible on CoLA between pretrained and from scratch: +10 points "
         "(p 0.54, 95 % interval -26 to 62, 3 restarts, 1,000 dev rows)"
     )
@@ -64,10 +64,10 @@ def test_pretraining_is_compared_with_twin_of_same_shape_and_method() -> None:
     wide = SCRATCH | {"hidden_size": 256}
     features = written("f", "conll-2003", GOOD, model=BASE | {"method": "feature-based"})
     other = written("ner-scratch", "conll-2003", POOR, model=SCRATCH)
-    found = verdicts(
+    claims = verdicts(
         written("sst-2", "sst-2", GOOD), written("w", "sst-2", POOR, model=wide), features, other
     )
-    assert [verdict for verdict in found if verdict.kind == "pretraining"] == []
+    assert [verdict for verdict in claims if verdict.kind == "pretraining"] == []
 
 
 @pytest.mark.parametrize(
@@ -104,10 +104,10 @@ def test_pretraining_is_compared_with_twin_of_same_shape_and_method() -> None:
 def test_pretraining_on_one_task(
     task: str, pretrained: list[float], scratch: list[float], outcome: str, sentence: str
 ) -> None:
-    (found,) = verdicts(*twins(task, pretrained, scratch))
-    assert found.sentence == sentence
-    assert (found.kind, found.outcome, found.task) == ("pretraining", outcome, task)
-    assert (found.test.first, found.test.second) == (task, f"{task}-scratch")
+    (claims,) = verdicts(*twins(task, pretrained, scratch))
+    assert claims.sentence == sentence
+    assert (claims.kind, claims.outcome, claims.task) == ("pretraining", outcome, task)
+    assert (claims.test.first, claims.test.second) == (task, f"{task}-scratch")
 
 
 def test_p_is_corrected_for_all_comparisons_of_the_table() -> None:
@@ -124,7 +124,7 @@ def test_p_is_corrected_for_all_comparisons_of_the_table() -> None:
 
 
 def test_best_entry_is_compared_with_each_other() -> None:
-    given = [
+    entries = [
         written(
             name,
             "cola",
@@ -133,12 +133,12 @@ def test_best_entry_is_compared_with_each_other() -> None:
         )
         for layers, (name, mean) in enumerate({"a": 0.2, "b": 0.24, "c": 0.9}.items(), start=1)
     ]
-    found = verdicts(*given)
-    assert [(verdict.test.first, verdict.test.second) for verdict in found] == [
+    claims = verdicts(*entries)
+    assert [(verdict.test.first, verdict.test.second) for verdict in claims] == [
         ("c", "b"),
         ("c", "a"),
     ]
-    assert found[0].sentence == (
+    assert claims[0].sentence == (
         "c is better than b: +66 points on CoLA "
         "(95 % interval 62 to 71, 3 restarts, 1,000 dev rows)"
     )
@@ -154,13 +154,13 @@ def test_entries_on_other_data_are_not_compared() -> None:
 
 
 def test_entry_at_majority_is_bad_news_when_pretrained() -> None:
-    found = verdicts(
+    claims = verdicts(
         written("sst-2", "sst-2", [0.51, 0.53, 0.49], baseline=0.509),
         written("cola", "cola", GOOD, baseline=0.0),
         written("cola-scratch", "cola", [0.0, 0.0], model=SCRATCH, baseline=0.0),
     )
-    assert [verdict.kind for verdict in found] == ["baseline", "pretraining", "baseline"]
-    first, _, last = found
+    assert [verdict.kind for verdict in claims] == ["baseline", "pretraining", "baseline"]
+    first, _, last = claims
     assert first.sentence == "SST-2 pretrained: not clearly better than the majority class (50.9)"
     assert first.outcome == "not better than majority"
     assert last.sentence == "CoLA from scratch: not better than the majority class (0.0)"
@@ -178,8 +178,8 @@ def test_entry_at_majority_is_bad_news_when_pretrained() -> None:
     ],
 )
 def test_runs_against_majority(runs: list[float], is_above: bool) -> None:
-    found = verdicts(written("sst-2", "sst-2", runs, baseline=0.509))
-    assert (found == []) is is_above
+    claims = verdicts(written("sst-2", "sst-2", runs, baseline=0.509))
+    assert (claims == []) is is_above
 
 
 # Variants
@@ -189,14 +189,14 @@ def test_variants_of_table_5_are_named_by_their_change() -> None:
     full, without = [0.98, 1.0, 0.99], [0.8, 0.82, 0.84]
     runs = {"bert-base": full, "no-nsp": without, "left-to-right": without}
     both = {name: {"qnli": scores, "mnli": scores} for name, scores in runs.items()}
-    found = sweep_of("table-5", both).verdicts
-    assert sentences(found) == [
+    claims = sweep_of("table-5", both).verdicts
+    assert sentences(claims) == [
         "Without next-sentence prediction: -17 points on average over 2 tasks "
         "(95 % interval -21 to -12, 3 restarts, 1,000 dev rows), as in the paper",
         "No difference visible on average over 2 tasks between left-to-right and no-nsp: "
         "0.0 points (p 1, 95 % interval -5.6 to 5.2, 3 restarts, 1,000 dev rows)",
     ]
-    assert [(one.test.first, one.outcome) for one in found] == [
+    assert [(one.test.first, one.outcome) for one in claims] == [
         ("no-nsp", "worse"),
         ("left-to-right", "within noise"),
     ]
@@ -220,9 +220,9 @@ def test_steps_are_compared_between_objectives_and_half_way() -> None:
 def test_variants_at_majority_are_one_verdict_at_the_end() -> None:
     chance = {"mnli": [0.4, 0.41, 0.39]}
     runs = {"a": chance, "b": chance, "c": {"mnli": GOOD}}
-    found = sweep_of("table-6", runs, baseline=0.4).verdicts
-    assert found[-1].sentence == "MNLI, 2 of 3 variants: not better than the majority class (40.0)"
-    assert [one.kind for one in found] == ["variants"] * 3 + ["baseline"]
+    claims = sweep_of("table-6", runs, baseline=0.4).verdicts
+    assert claims[-1].sentence == "MNLI, 2 of 3 variants: not better than the majority class (40.0)"
+    assert [one.kind for one in claims] == ["variants"] * 3 + ["baseline"]
 
 
 # Below a table
@@ -293,9 +293,8 @@ def test_generated_data_is_named_wherever_a_result_is() -> None:
     assert titles == ["Table 1: GLUE (ours: generated sample)"]
     for grid in results.grids:
         assert {row[0] for row in grid.rows} == {label}
-    for figure in (results.figure, results.overview_figure):
-        assert figure is not None
-        assert all("(generated sample)" in panel.title for panel in figure.panels)
+    assert results.overview_figure is not None
+    assert all("(generated sample)" in panel.title for panel in results.overview_figure.panels)
 
 
 def test_generated_data_of_several_tasks_is_named_in_the_headline() -> None:

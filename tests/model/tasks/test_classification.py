@@ -64,11 +64,11 @@ def table(*rows: tuple[str, str | None, str | float | None]) -> pa.Table:
 
 def choices(*rows: tuple[str, list[str], int | None]) -> pa.Table:
     """Rows of context, continuations, label."""
-    found = [
+    result = [
         {"id": f"r{number}", "context": context, "continuations": texts, "label": label}
         for number, (context, texts, label) in enumerate(rows)
     ]
-    return pa.Table.from_pylist(found, schema=CHOICE_EXAMPLES)
+    return pa.Table.from_pylist(result, schema=CHOICE_EXAMPLES)
 
 
 def encoding(task: Task, *, length: int = 16) -> Encoding:
@@ -135,13 +135,13 @@ def test_the_longer_is_cut_from_its_end() -> None:
 
 @given(a=st.integers(0, 60), b=st.integers(0, 60), room=st.integers(0, 50))
 def test_truncation_is_that_of_the_reference(a: int, b: int, room: int) -> None:
-    found = truncated_lengths(np.array([a]), np.array([b]), room=np.array([room]))
+    result = truncated_lengths(np.array([a]), np.array([b]), room=np.array([room]))
     while a + b > room:  # what run_classifier.py does, a token at a time
         if a > b:
             a -= 1
         else:
             b -= 1
-    assert [side.tolist() for side in found] == [[a], [b]]
+    assert [side.tolist() for side in result] == [[a], [b]]
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ def test_byte_order_mark_and_crlf_are_dropped(compress: Any, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("line", "reason", "found"),
+    ("line", "reason", "detail"),
     [
         ("0\tone\ttwo", "too-few-columns", "3 columns, expected 4"),
         ("0\tone\ttwo\tentailment\tmore", "too-many-columns", "5 columns, expected 4"),
@@ -70,7 +70,7 @@ def test_byte_order_mark_and_crlf_are_dropped(compress: Any, tmp_path: Path) -> 
     ],
 )
 def test_bad_row_has_position_and_reason(
-    line: str | bytes, reason: str, found: str, tmp_path: Path
+    line: str | bytes, reason: str, detail: str, tmp_path: Path
 ) -> None:
     head, good = b"index\tsentence1\tsentence2\tlabel\n", b"5\tyes\tno\tnot_entailment\n"
     data = line if isinstance(line, bytes) else line.encode()
@@ -78,7 +78,7 @@ def test_bad_row_has_position_and_reason(
     assert len(rows) == 2
     assert faults(bad) == [("line 3", reason)]
     assert bad[0].is_fault
-    assert found in bad[0].found
+    assert detail in bad[0].detail
 
 
 def parquet_with_texts_that_are_not_utf_8() -> bytes:

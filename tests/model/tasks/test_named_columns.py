@@ -75,8 +75,8 @@ def test_columns_of_tagged_words(text: str, config: dict[str, Any], tmp_path: Pa
 def test_error_of_unnamed_columns_tells_column_and_field(tmp_path: Path) -> None:
     _, bad = parse(tmp_path / "f", UNIVERSAL_NER, "tagging")
     assert faults(bad) == [("line 3", "unknown-tag"), ("line 11", "unknown-tag")]
-    assert "ann in column 4 of 1 Mia B-PER - ann" in bad[0].found
-    assert "columns.tags" in bad[0].found
+    assert "ann in column 4 of 1 Mia B-PER - ann" in bad[0].detail
+    assert "columns.tags" in bad[0].detail
 
 
 def test_tags_may_be_missing_in_a_test_set(tmp_path: Path) -> None:
@@ -231,10 +231,12 @@ def export(rows: datasets.Dataset, path: Path) -> str:
 
 
 def tagged(*, tags: list[list[Any]], names: list[str] | None = None) -> datasets.Dataset:
-    found = datasets.Dataset.from_dict({"id": ["0", "1", "2"], "tokens": TOKENS, "ner_tags": tags})
+    results = datasets.Dataset.from_dict(
+        {"id": ["0", "1", "2"], "tokens": TOKENS, "ner_tags": tags}
+    )
     if names is None:
-        return found
-    return found.cast_column("ner_tags", datasets.Sequence(datasets.ClassLabel(names=names)))
+        return results
+    return results.cast_column("ner_tags", datasets.Sequence(datasets.ClassLabel(names=names)))
 
 
 def build_one(folder: Path, *, url: str, **config: Any) -> tuple[StageOutput, StageInput]:
@@ -242,8 +244,8 @@ def build_one(folder: Path, *, url: str, **config: Any) -> tuple[StageOutput, St
     return build(folder / "out", data_files={"train": [url], "dev": [url]}, **config)
 
 
-def column(given: StageInput, name: str) -> list[Any]:
-    return list(read_examples(given, "train").column(name).to_pylist())
+def column(provided: StageInput, name: str) -> list[Any]:
+    return list(read_examples(provided, "train").column(name).to_pylist())
 
 
 OTHERS = ["O", "B-PERSON", "I-PERSON", "B-PLACE"]
@@ -266,9 +268,9 @@ def test_tags_are_names_or_numbers_with_names_of_recipe_or_parquet_schema(
     is_named = schema_names is NAMES
     rows = tagged(tags=NAMES) if is_named else tagged(tags=NUMBERS, names=schema_names)
     url = export(rows, tmp_path / f"train.{suffix}")
-    found, bad = read("tagging", "train", url, labels=labels)
+    results, bad = read("tagging", "train", url, labels=labels)
     assert not bad
-    assert values(found, "words", "tags", "sentence_lengths") == [
+    assert values(results, "words", "tags", "sentence_lengths") == [
         (words, [expected[number] for number in row], [len(words)])
         for words, row in zip(TOKENS, NUMBERS, strict=True)
     ]
@@ -333,8 +335,8 @@ def test_word_that_looks_like_json_is_read_as_column(tmp_path: Path, first: str)
 def test_label_numbers_of_json_take_names_from_recipe(tmp_path: Path) -> None:
     rows = datasets.Dataset.from_dict({"sentence": ["a", "b", "c"], "label": [1, 0, 1]})
     url = export(rows, tmp_path / "train.jsonl")
-    made, given = build_one(tmp_path, url=url, task="single-sentence", labels=["good", "bad"])
-    assert column(given, "label") == ["bad", "good", "bad"]
+    made, provided = build_one(tmp_path, url=url, task="single-sentence", labels=["good", "bad"])
+    assert column(provided, "label") == ["bad", "good", "bad"]
     assert made.statistics["labels"] == ["good", "bad"]
 
 

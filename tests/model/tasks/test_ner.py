@@ -100,7 +100,7 @@ def test_a_bad_line_costs_its_sentence_and_nothing_else(file):
         ("line 13", "too-many-columns", True),
         ("line 15", "unknown-tag", True),
     ]
-    assert "3 words" in bad[0].found
+    assert "3 words" in bad[0].detail
     assert [row.values["words"] for row in rows] == [["good", "last"], ["fine"]]
     assert rows[0].notes == ("without-a-sentence",)
     assert rows[1].notes == ()

@@ -42,12 +42,12 @@ def test_missing_label_is_no_class(tmp_path: Path, mark: str) -> None:
     files = splits(tmp_path, ["ja", "nein", mark] * 30, ["ja", "nein"] * 5)
     with pytest.raises(TaskDataError, match=r"line 4: no-answer: label"):
         build(tmp_path / "out", task="single-sentence", data_files=files)
-    made, given = build(
+    made, provided = build(
         tmp_path / "b", task="single-sentence", data_files=files, max_invalid_fraction=0.5
     )
     assert made.statistics["labels"] == ["ja", "nein"]
     assert made.counters["rows-dropped-no-answer@train"] == 30
-    assert len(read_examples(given, "train")) == 60
+    assert len(read_examples(provided, "train")) == 60
     assert any("no-answer" in note for note in made.notes)
 
 
@@ -70,9 +70,9 @@ def test_other_words_are_labels(tmp_path: Path, word: str) -> None:
 
 def test_whole_numbers_with_decimals_are_the_labels_of_the_numbers(tmp_path: Path) -> None:
     files = splits(tmp_path, ["0", "1", "10", "2"] * 3, ["0.0", "10.0", "2.00", "1"])
-    made, given = build(tmp_path / "out", task="single-sentence", data_files=files)
+    made, provided = build(tmp_path / "out", task="single-sentence", data_files=files)
     assert made.statistics["labels"] == ["0", "1", "2", "10"]
-    assert read_examples(given, "dev")["label"].to_pylist() == ["0", "10", "2", "1"]
+    assert read_examples(provided, "dev")["label"].to_pylist() == ["0", "10", "2", "1"]
     assert made.counters["rows-whole-number-label@dev"] == 3
 
 
@@ -117,9 +117,9 @@ def test_tags_without_a_type_have_one_type(
         rows = [{"tokens": [w for w, _ in row], "ner_tags": [t for _, t in row]} for row in pairs]
         text = "".join(f"{json.dumps(row)}\n" for row in rows)
     files = {split: (write(tmp_path / split, text),) for split in ("train", "dev")}
-    made, given = build(tmp_path / "out", task="tagging", data_files=files)
+    made, provided = build(tmp_path / "out", task="tagging", data_files=files)
     assert made.statistics["labels"] == ["O", "B-ENTITY", "I-ENTITY"]
-    rows = read_examples(given, "train")["tags"].to_pylist()
+    rows = read_examples(provided, "train")["tags"].to_pylist()
     expected = [tag if tag == "O" else f"{tag}-ENTITY" for tag in tags]
     assert [tag for row in rows for tag in row] == expected
     assert made.counters["rows-bare-tags@train"] == 2
@@ -139,8 +139,8 @@ def test_mixture_of_tags_with_and_without_type_is_refused(tmp_path: Path) -> Non
 def test_comment_that_ends_in_a_letter_is_no_word(tmp_path: Path) -> None:
     text = "# Chapter I\ngene B\nis O\n\n# B\n1 O\n"
     files = {split: (write(tmp_path / split, text),) for split in ("train", "dev")}
-    _, given = build(tmp_path / "out", task="tagging", data_files=files)
-    assert read_examples(given, "train")["words"].to_pylist() == [["gene", "is"], ["#", "1"]]
+    _, provided = build(tmp_path / "out", task="tagging", data_files=files)
+    assert read_examples(provided, "train")["words"].to_pylist() == [["gene", "is"], ["#", "1"]]
 
 
 # A dev split of training rows
@@ -151,13 +151,13 @@ def test_dev_fraction_splits_train_by_text_in_any_order(tmp_path: Path) -> None:
     splits = []
     for rows in (lines * 2, lines[::-1]):
         file = write(tmp_path / "b.csv", "\n".join([header, *rows]))
-        made, given = build(
+        made, provided = build(
             tmp_path / str(len(rows)),
             task="single-sentence",
             data_files={"train": (file,)},
             dev_fraction=0.2,
         )
-        texts = [read_examples(given, split)["text_a"].to_pylist() for split in ("train", "dev")]
+        texts = [read_examples(provided, split)["text_a"].to_pylist() for split in ("train", "dev")]
         assert len(texts[0]) + len(texts[1]) == len(rows)
         counters = made.counters
         assert counters["rows-dropped-in-another-split@train"] == counters["rows-kept@dev"]
@@ -174,10 +174,10 @@ def test_dev_fraction_splits_tagged_documents(tmp_path: Path) -> None:
     test = tagged("gene/B is/O")
     files = {"train": (write(tmp_path / "a", text),), "test": (write(tmp_path / "b", test),)}
     made, _ = build(tmp_path / "out", task="tagging", data_files=files, dev_fraction=0.3)
-    found = made.statistics["splits"]
-    assert found["train"] + found["dev"] == 100
-    assert found["dev"] > 10
-    assert found["test"] == 1
+    result = made.statistics["splits"]
+    assert result["train"] + result["dev"] == 100
+    assert result["dev"] > 10
+    assert result["test"] == 1
 
 
 def test_dev_fraction_needs_a_task_without_dev_file(tmp_path: Path) -> None:

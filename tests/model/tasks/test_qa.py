@@ -118,8 +118,8 @@ def test_the_span_is_narrowed_to_the_answer(context: str, answer: str, pieces: s
     features = train(table({"context": context, "answers": [answer]}), TINY, BERT_CONFIG)
     assert features.labels is not None
     first, last = features.labels[0].tolist()
-    found = TINY.convert_ids_to_tokens(features.input_ids[first : last + 1])
-    assert " ".join(found) == pieces
+    result = TINY.convert_ids_to_tokens(features.input_ids[first : last + 1])
+    assert " ".join(result) == pieces
 
 
 def test_questions_that_cannot_be_trained_on_are_counted() -> None:
@@ -216,8 +216,8 @@ def ask(
     reads = encoding(tokenizer, config, task=task)
     features = qa.build_features(examples, reads, is_training=False)
     said = np.asarray(outputs(features), np.float32)
-    found = qa.decode(examples, features, said, encoding=reads)
-    return qa.apply_threshold(found, threshold) if task.has_unanswerable else found
+    result = qa.decode(examples, features, said, encoding=reads)
+    return qa.apply_threshold(result, threshold) if task.has_unanswerable else result
 
 
 def pointing(*spans: tuple[int, int, float, float]) -> Any:
@@ -263,10 +263,10 @@ def test_n_best_are_those_of_the_oracle(
         return outputs[0]
 
     threshold = float(drawn.integers(-2, 3))
-    found = ask(examples, make, tokenizer=tokenizer, task=task, config=config, threshold=threshold)
+    result = ask(examples, make, tokenizer=tokenizer, task=task, config=config, threshold=threshold)
     oracle = Oracle(examples, tokenizer, config)
-    assert [item["id"] for item in found] == examples["id"].to_pylist()
-    for number, item in enumerate(found):
+    assert [item["id"] for item in result] == examples["id"].to_pylist()
+    for number, item in enumerate(result):
         json.dumps(item, allow_nan=False)
         if not oracle.pieces[number]:
             assert (item["text"], item["null_odds"]) == ("", NO_ANSWER_ODDS)
@@ -308,10 +308,10 @@ def test_text_is_cut_out_of_the_original(
 ) -> None:
     vocab = [*(piece for piece in TINY_VOCAB if piece != "é"), "19", "日"]
     tokenizer = WordPieceTokenizer(vocab, lowercase=True)
-    (found,) = ask(
+    (result,) = ask(
         table({"context": context}), pointing((first, last, 5.0, 5.0)), tokenizer=tokenizer
     )
-    assert found["text"] == expected
+    assert result["text"] == expected
 
 
 def test_where_no_span_may_be_the_answer_there_is_none() -> None:
@@ -323,12 +323,12 @@ def test_where_no_span_may_be_the_answer_there_is_none() -> None:
     config = FeaturesConfig(max_seq_length=384, n_best_size=2)
     examples = table({"context": "the mill"}, {"context": "\u200b\u200b"})
     for task in (SQUAD_1, SQUAD_2):
-        found = ask(examples, make, task=task, config=config)
-        for item in found:
+        result = ask(examples, make, task=task, config=config)
+        for item in result:
             assert item["text"] == ""
             assert item["null_odds"] == NO_ANSWER_ODDS
             assert [(e["text"], e["probability"]) for e in item["n_best"]] == [("", 1.0)]
-        assert [item["text"] for item in qa.apply_threshold(found, 1e12)] == ["", ""]
+        assert [item["text"] for item in qa.apply_threshold(result, 1e12)] == ["", ""]
 
 
 def said(identity: str, best: str, odds: float) -> dict[str, Any]:
@@ -370,10 +370,10 @@ def test_scores_are_by_id_and_tell_what_is_missing(caplog: pytest.LogCaptureFixt
         ("em", "f1", "has-answer-em", "has-answer-f1", "no-answer-em", "no-answer-f1"), 1.0
     )
     with caplog.at_level(logging.WARNING):
-        found = qa.score(
+        result = qa.score(
             examples, [{"id": "q0", "text": "mill"}, {"id": "x", "text": ""}], task=SQUAD_2
         )
-    assert found["f1"] == 0.5
+    assert result["f1"] == 0.5
     assert "1 questions have no prediction" in caplog.text
     assert "1 predictions match no question" in caplog.text
 
@@ -418,9 +418,9 @@ def test_real_answers_come_back_from_their_labels(
         outputs[features.offsets[:-1][is_inside] + labels[is_inside, side], side] = 9.0
     reads = encoding(tokenizer, BERT_CONFIG)
     asked = qa.build_features(examples, reads, is_training=False)
-    found = qa.decode(examples, asked, outputs, encoding=reads)
+    result = qa.decode(examples, asked, outputs, encoding=reads)
     recovered = sum(
         item["text"] == row["answers"][0]
-        for row, item in zip(examples.to_pylist(), found, strict=True)
+        for row, item in zip(examples.to_pylist(), result, strict=True)
     )
     assert (len(examples), recovered) == expected

@@ -71,9 +71,9 @@ def test_terms_give_the_metrics_of_the_split(task: str) -> None:
     task_type = TASK_TYPES[TASKS[task].type]
     examples = pa.Table.from_pylist(rows, schema=EXAMPLES[TASKS[task].type])
     expected = task_type.score(examples, predictions, task=TASKS[task])
-    found = task_type.row_terms(examples, predictions, task=TASKS[task])
-    assert TASKS[task].metrics[0] in found
-    for metric, terms in found.items():
+    terms_by_metric = task_type.row_terms(examples, predictions, task=TASKS[task])
+    assert TASKS[task].metrics[0] in terms_by_metric
+    for metric, terms in terms_by_metric.items():
         assert len(terms.terms) == ROWS
         value = weighted_values(terms, np.ones((1, ROWS)))
         assert value == pytest.approx([expected[metric]])

@@ -57,8 +57,8 @@ def reasons_of(url: str) -> list[str]:
 
 def read_one(tmp_path: Path, item: Any, **options: Any) -> Row | BadRow:
     context = options.pop("context", CONTEXT)
-    (found,) = read(write(tmp_path / "file.json", article(item, context=context)), **options)
-    return found
+    (result,) = read(write(tmp_path / "file.json", article(item, context=context)), **options)
+    return result
 
 
 @pytest.mark.parametrize(
@@ -128,21 +128,21 @@ def test_an_answer_is_looked_for_where_it_is_not(
     tmp_path: Path, text: str, start: int | None, expected: tuple[list[str], list[int], Any]
 ) -> None:
     assert check_answers([{"text": text, "answer_start": start}], CONTEXT) == expected
-    found = read_one(tmp_path, question(answers=[{"text": text, "answer_start": start}]))
-    assert isinstance(found, Row)
-    assert found.notes == expected[2]
+    result = read_one(tmp_path, question(answers=[{"text": text, "answer_start": start}]))
+    assert isinstance(result, Row)
+    assert result.notes == expected[2]
 
 
 @given(st.text("ab ", max_size=12), st.text("ab", min_size=1, max_size=3), st.integers(-3, 15))
 def test_the_place_found_is_the_nearest_occurrence(context: str, text: str, start: int) -> None:
-    found = check_answers([{"text": text, "answer_start": start}], context)
+    result = check_answers([{"text": text, "answer_start": start}], context)
     places = [at for at in range(len(context)) if context[at : at + len(text)] == text]
     if not places:
-        assert found.starts == [NOT_FOUND]
+        assert result.starts == [NOT_FOUND]
     else:
-        assert abs(found.starts[0] - start) == min(abs(at - start) for at in places)
-        assert context.startswith(text, found.starts[0])
-        assert bool(found.notes) == (found.starts[0] != start)
+        assert abs(result.starts[0] - start) == min(abs(at - start) for at in places)
+        assert context.startswith(text, result.starts[0])
+        assert bool(result.notes) == (result.starts[0] != start)
 
 
 @given(
@@ -182,23 +182,23 @@ def test_answer_search_takes_linear_time(unit: str, end: str) -> None:
 def test_one_answer_that_is_found_is_enough_for_training_and_none_for_dev(
     tmp_path: Path, answers: list[str], split: str, expected: Any
 ) -> None:
-    given = [{"text": text, "answer_start": 4} for text in answers]
-    found = read_one(tmp_path, question(answers=given), split=split)
-    assert isinstance(found, Row)
-    columns = found.values["answers"], found.values["answer_starts"]
-    assert (*columns, found.notes) == expected
+    answers_value = [{"text": text, "answer_start": 4} for text in answers]
+    result = read_one(tmp_path, question(answers=answers_value), split=split)
+    assert isinstance(result, Row)
+    columns = result.values["answers"], result.values["answer_starts"]
+    assert (*columns, result.notes) == expected
 
 
 @pytest.mark.parametrize("task", ["squad-1.1", "squad-2.0"])
 def test_empty_answer_is_scored_as_the_official_script_does(tmp_path: Path, task: str) -> None:
     """It compares with it, and in 2.0 counts the question among those that have an answer."""
     answers = [{"text": " \n", "answer_start": 3}]
-    found = read_one(tmp_path, question(answers=answers), task=task, split="dev")
-    assert isinstance(found, Row)
-    assert found.values["answers"] == [" \n"]
-    assert found.values["answer_starts"] == [NOT_FOUND]
-    assert found.notes == ("empty-answer",)
-    table = pa.Table.from_pylist([found.values], schema=SPAN_EXAMPLES)
+    result = read_one(tmp_path, question(answers=answers), task=task, split="dev")
+    assert isinstance(result, Row)
+    assert result.values["answers"] == [" \n"]
+    assert result.values["answer_starts"] == [NOT_FOUND]
+    assert result.notes == ("empty-answer",)
+    table = pa.Table.from_pylist([result.values], schema=SPAN_EXAMPLES)
     [gold] = gold_answers(table, has_unanswerable=task == "squad-2.0")
     assert gold.has_answer
     assert score_question("", gold, has_unanswerable=task == "squad-2.0").em == 1.0
@@ -216,10 +216,10 @@ def test_empty_answer_is_scored_as_the_official_script_does(tmp_path: Path, task
 def test_is_impossible_of_2_0(
     tmp_path: Path, changes: dict[str, Any], expected: bool | None
 ) -> None:
-    found = read_one(tmp_path, question(**changes), task="squad-2.0", split="dev")
-    assert isinstance(found, Row)
-    assert found.values["is_impossible"] is expected
-    assert bool(found.values["answers"]) == (expected is False)
+    result = read_one(tmp_path, question(**changes), task="squad-2.0", split="dev")
+    assert isinstance(result, Row)
+    assert result.values["is_impossible"] is expected
+    assert bool(result.values["answers"]) == (expected is False)
 
 
 def test_files_may_be_compressed_and_lie_anywhere(tmp_path: Path) -> None:
@@ -304,8 +304,8 @@ def test_rows_of_datasets_give_the_same_examples(tmp_path: Path) -> None:
 def test_every_question_of_the_real_files_is_an_example(
     real_data: Path, task: str, split: str, name: str, rows: int
 ) -> None:
-    found = read(str(real_data / "squad" / name), task=task, split=split)
-    assert Counter(type(item) for item in found) == {Row: rows}
-    assert not any(item.notes for item in found)
-    unanswerable = sum(item.values["is_impossible"] for item in found)
+    result = read(str(real_data / "squad" / name), task=task, split=split)
+    assert Counter(type(item) for item in result) == {Row: rows}
+    assert not any(item.notes for item in result)
+    unanswerable = sum(item.values["is_impossible"] for item in result)
     assert (0 < unanswerable < rows) if task == "squad-2.0" else not unanswerable

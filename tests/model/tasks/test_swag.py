@@ -66,7 +66,7 @@ def test_bad_rows_are_told_with_place_and_reason(write_csv):
         ("line 10", "no-answer"),
         ("line 12", "too-few-columns"),
     ]
-    assert "ending3" in bad[0].found
+    assert "ending3" in bad[0].detail
 
 
 def test_another_file_is_refused(write_csv):

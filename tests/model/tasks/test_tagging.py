@@ -148,8 +148,8 @@ def test_windows_are_documents_or_sentences(tokenizer):
 def test_neighbouring_sentences_stand_around_in_a_long_document(tokenizer):
     examples = table([["a"] * 3, ["b"] * 3, ["c"] * 3, ["d"] * 3])
     features = features_of(examples, tokenizer, max_seq_length=8)
-    found = [pieces(features, number, tokenizer)[1:-1] for number in range(features.units)]
-    assert found == [list("aaabbb"), list("bbbccc"), list("cccddd")]
+    result = [pieces(features, number, tokenizer)[1:-1] for number in range(features.units)]
+    assert result == [list("aaabbb"), list("bbbccc"), list("cccddd")]
     assert [unit(features, number)[1] for number in range(3)] == [
         [1, 2, 3, 4, 5],
         [3, 4, 5],
@@ -170,22 +170,22 @@ def test_long_words_are_cut_and_words_of_nothing_are_not_tagged(tokenizer):
     assert features.labels.tolist() == [1, 0]
     assert features.counters["words-cut"] == 1
     assert features.counters["words-without-pieces"] == 2
-    found = decoded(examples, outputs_for([2, 1]), tokenizer, max_seq_length=8)
-    assert found == [{"id": "document-1", "tags": ["I-A", "O", "O", "B-A"]}]
+    result = decoded(examples, outputs_for([2, 1]), tokenizer, max_seq_length=8)
+    assert result == [{"id": "document-1", "tags": ["I-A", "O", "O", "B-A"]}]
 
 
 def test_a_document_of_nothing_has_no_window_and_only_o(tokenizer):
     examples = table([["a"]], [["\u200b", "\x01"]], [["b"]])
     features = features_of(examples, tokenizer)
     assert features.rows.tolist() == [0, 2]
-    found = decoded(examples, outputs_for([1, 2]), tokenizer)
-    assert [prediction["tags"] for prediction in found] == [["B-A"], ["O", "O"], ["I-A"]]
+    result = decoded(examples, outputs_for([1, 2]), tokenizer)
+    assert [prediction["tags"] for prediction in result] == [["B-A"], ["O", "O"], ["I-A"]]
     nothing = table([["\u200b"]])
     features = features_of(nothing, tokenizer)
     assert features.units == 0
     assert features.offsets.tolist() == features.position_offsets.tolist() == [0]
-    found = decoded(nothing, np.empty((0, 3), np.float32), tokenizer)
-    assert found == [{"id": "document-1", "tags": ["O"]}]
+    result = decoded(nothing, np.empty((0, 3), np.float32), tokenizer)
+    assert result == [{"id": "document-1", "tags": ["O"]}]
 
 
 def test_tags_not_known_have_no_label(tokenizer):
@@ -216,9 +216,9 @@ def test_tags_come_back_to_their_words_through_windows(tokenizer):
         features = features_of(examples, tokenizer, **config)
         assert len(features.positions) == sum(map(len, tags))
         outputs = outputs_for(features.labels) + rng.uniform(0, 0.4, (len(features.labels), 3))
-        found = decoded(examples, outputs.astype(np.float32), tokenizer, **config)
-        assert [prediction["tags"] for prediction in found] == tags
-        assert score(examples, found)["entity-f1"] == 1.0
+        result = decoded(examples, outputs.astype(np.float32), tokenizer, **config)
+        assert [prediction["tags"] for prediction in result] == tags
+        assert score(examples, result)["entity-f1"] == 1.0
 
 
 def test_scores_by_sentence_and_only_where_tags_are_known():

@@ -40,11 +40,11 @@ def test_a_tasks_fields_fit_together(task: Task) -> None:
     words = [task.label_words.get(label, label) for label in task.labels]
     assert not [word for word in words if word.isdigit()], "for people"
     assert (task.choices > 1) == (task.type == "choice")
-    for place, (table, name) in task.paper.items():
-        split, _, metric = place.partition("/")
+    for score, (table, column) in task.paper.items():
+        split, _, metric = score.partition("/")
         assert split in task.splits
         assert metric in task.metrics
-        assert PAPER_TABLES[table].column(name, split=split).metric == metric
+        assert PAPER_TABLES[table].columns_by_key[column].metric == metric
 
 
 def test_prediction_has_meanings_of_labels_that_are_numbers() -> None:
@@ -58,12 +58,12 @@ def test_prediction_has_meanings_of_labels_that_are_numbers() -> None:
 @pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
 def test_official_files_become_examples(task: Task, tmp_path: Path) -> None:
     files = {split: (write_task_file(task, split, folder=tmp_path),) for split in task.splits}
-    made, given = build(tmp_path / "out", task=task.name, data_files=files)
+    made, provided = build(tmp_path / "out", task=task.name, data_files=files)
     counters, statistics = made.counters, made.statistics
     assert (statistics["task"], statistics["kind"]) == (task.name, task.type)
-    assert splits_of(given) == tuple(task.splits)
+    assert splits_of(provided) == tuple(task.splits)
     for split in task.splits:
-        table = read_examples(given, split)
+        table = read_examples(provided, split)
         assert table.schema.equals(EXAMPLES[task.type], check_metadata=True)
         assert table.num_rows == statistics["splits"][split] == len(set(table["id"].to_pylist()))
         assert counters[f"rows-in@{split}"] == ROWS == table.num_rows

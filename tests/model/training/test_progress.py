@@ -12,9 +12,9 @@ from support.log_records import own_records
 from support.waiting import wait_until
 
 from model.training import progress
-from model.training.amounts import Amounts
 from model.training.progress import (
     PROGRESS_FILE,
+    Amounts,
     ProgressFile,
     TrainingProgress,
     forward_progress,

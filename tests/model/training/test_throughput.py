@@ -17,7 +17,6 @@ from model.training.distributed import ProcessGroup
 from model.training.throughput import (
     Peak,
     ThroughputMeter,
-    Work,
     batch_flops,
     forward_flops,
     listed_peak,
@@ -133,12 +132,12 @@ def test_throughput_since_last_record() -> None:
     peak = Peak(1e6, "device", "fp32")
     meter = ThroughputMeter(ProcessGroup(0, 1, CPU), peak=peak, seconds=100.0)
     for _ in range(2):
-        meter.add(Work(300, flops=500_000), waited=0.5)
+        meter.add(300, flops=500_000, waited=0.5)
     record = meter.record(12, seconds=104.0)
     assert record[:3] == (12, 104.0, 150.0)
     assert record.loader_wait_share == 0.25
     assert record.model_flops_utilization == 0.25
-    meter.add(Work(300), waited=0.0)
+    meter.add(300, flops=0, waited=0.0)
     assert meter.record(13, seconds=105.0)[:3] == (13, 105.0, 300.0)
 
 

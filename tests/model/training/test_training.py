@@ -44,12 +44,7 @@ from model.pretraining.job import TrainingJob
 from model.pretraining.module import PretrainingModule, train
 from model.pretraining.publish import publish
 from model.pretraining.setup import open_setup
-from model.training.checkpoints import (
-    CheckpointInfo,
-    CheckpointRecord,
-    Checkpoints,
-    LoadedCheckpoint,
-)
+from model.training.checkpoints import Checkpoints, LoadedCheckpoint
 from model.training.distributed import ProcessGroup
 from model.training.loop import Stopwatch, Trainer
 from model.training.stopping import StopRequest
@@ -188,10 +183,10 @@ def test_minute_budget_ends(small_corpus: SmallCorpus, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_compiled_model_has_the_same_losses(small_corpus: SmallCorpus, tmp_path: Path) -> None:
-    losses = []
-    for name, compiled in (("plain", False), ("compiled", True)):
-        small_corpus.job(tmp_path / name, budget={"max_steps": 4}, compile=compiled).run()
-        losses.append(train_losses(tmp_path / name))
+    budget = {"max_steps": 4}
+    finish(small_corpus.job(tmp_path / "plain", budget=budget))
+    small_corpus.job(tmp_path / "compiled", budget=budget, compile=True).run()
+    losses = [train_losses(tmp_path / name) for name in ("plain", "compiled")]
     assert losses[1] == pytest.approx(losses[0], abs=1e-4)
 
 
@@ -218,7 +213,7 @@ def test_losses_equal_those_of_transformers(small_corpus: SmallCorpus, tmp_path:
     decayed, plain = ({"params": groups[key], "weight_decay": 0.01 * key} for key in (True, False))
     adamw = torch.optim.AdamW([decayed, plain], lr=1e-3, eps=1e-6)
     losses: list[tuple[float, float]] = []
-    with closing(iter(setup.loader(setup.state.loader))) as batches:
+    with closing(iter(setup.loader())) as batches:
         for batch in itertools.islice(batches, 30):
             (inputs,) = batch.micro_batches
             our_loss = setup.model(inputs, batch.predictions, batch.pairs).loss
@@ -307,10 +302,11 @@ def test_two_processes_make_the_steps_of_one_and_one_resumes_them(
 
 def _unfinish(folder: Path) -> None:
     """Let a run whose budget was too small look as if it were stopped."""
-    for file in folder.glob("*/checkpoint.json"):
-        record = CheckpointRecord.parse(file.read_bytes(), name=file.parent.name, url=str(file))
-        state = {**record.state, "is_finished": False}
-        file.write_bytes(record.model_copy(update={"state": state}).to_bytes())
+    checkpoints = Checkpoints(str(folder), keep_last=2)
+    saved = checkpoints.latest()
+    assert saved is not None
+    state = {**saved.state, "is_finished": False}
+    checkpoints.save(saved.info.step, tensors=saved.tensors, state=state)
 
 
 # What goes wrong
@@ -456,15 +452,10 @@ def test_lost_lease_ends_training(
         update={"work": work}
     )
     theirs = checkpoints(job)
-    saved: list[CheckpointInfo] = []
 
     def take_over() -> None:
         wait_until(lambda: bool(theirs.list()))
         store.backend.replace("leases/pretrain/key.json", b"of another run")
-        with theirs.lock():
-            newest = latest(job)
-            theirs.save(newest.info.step, tensors=newest.tensors, state=newest.state)
-            saved.extend(theirs.list())
 
     thread = threading.Thread(target=take_over)
     with (
@@ -475,11 +466,10 @@ def test_lost_lease_ends_training(
         assert isinstance(lease, Lease)
         lease.on_lost = stop_calls
         thread.start()
-        with pytest.raises(CheckpointError):
+        with pytest.raises(TrainingError):
             job.run()
     thread.join(300)
-    assert theirs.list() == tuple(saved)
-    steps = saved[-1].step + 1
+    steps = theirs.list()[-1].step + 1
     shorter = small_corpus.job(tmp_path, budget={"max_steps": steps}).model_copy(
         update={"work": work}
     )

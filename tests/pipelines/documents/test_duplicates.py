@@ -88,8 +88,8 @@ def _write(shards: Sequence[Shard], output: Path | str, *, buckets: int = BUCKET
     return write_duplicates(reports, output=str(output), shards=_entries(shards))
 
 
-def _rows(found: Duplicates, output: Path | str) -> list[dict[str, Any]]:
-    with open_shard(f"{output}/{found.file.stored_name}", expected=DUPLICATES) as reader:
+def _rows(table: Duplicates, output: Path | str) -> list[dict[str, Any]]:
+    with open_shard(f"{output}/{table.file.stored_name}", expected=DUPLICATES) as reader:
         rows: list[dict[str, Any]] = reader.read_all().to_pylist()
         return rows
 
@@ -131,8 +131,8 @@ def test_first_row_of_one_id_stays_when_shard_numbers_have_six_digits(tmp_path: 
     shards: list[Shard] = [[("a", "x"), ("c", "z")], [("a", "y")], [("b", "z")]]
     reports = _reports(shards, tmp_path, first=99_999)
     entries = _entries(shards, first=99_999)
-    found = write_duplicates(reports, output=str(tmp_path), shards=entries)
-    left_out = [(row["shard"], row["row"], row["reason"]) for row in _rows(found, tmp_path)]
+    table = write_duplicates(reports, output=str(tmp_path), shards=entries)
+    left_out = [(row["shard"], row["row"], row["reason"]) for row in _rows(table, tmp_path)]
     assert left_out == [(_shard_name(99_999), 1, "same-text"), (_shard_name(100_000), 0, "same-id")]
 
 
@@ -150,29 +150,29 @@ def _expected(shards: Sequence[Shard]) -> list[dict[str, Any]]:
         return document.document_id.removesuffix(f":{document.revision_id}"), document.title
 
     left: dict[tuple[int, int], tuple[str, str]] = {}
-    for place, document in rows.items():  # of a page the newest revision, of these the first
+    for position, document in rows.items():  # of a page the newest revision, of these the first
         others = [(-(o.revision_id or 0), p) for p, o in rows.items() if page(o) == page(document)]
-        if page(document) and min(others)[1] != place:
-            left[place] = "same-id", rows[min(others)[1]].document_id
-    for place, document in rows.items():
+        if page(document) and min(others)[1] != position:
+            left[position] = "same-id", rows[min(others)[1]].document_id
+    for position, document in rows.items():
         same_id = [p for p, o in rows.items() if o[0] == document[0] and p not in left]
-        if place not in left and min(same_id) != place:
-            left[place] = "same-id", document.document_id
+        if position not in left and min(same_id) != position:
+            left[position] = "same-id", document.document_id
     by_id = set(left)
-    for place, document in rows.items():
+    for position, document in rows.items():
         equal = [(o.document_id, p) for p, o in rows.items() if o.digest == document.digest]
         stays = min((item for item in equal if item[1] not in by_id), default=None)
-        if place not in by_id and stays and stays[1] != place:
-            left[place] = "same-text", stays[0]
+        if position not in by_id and stays and stays[1] != position:
+            left[position] = "same-text", stays[0]
     return [
         {
-            "document_id": rows[place].document_id,
-            "shard": _shard_name(place[0]),
-            "row": place[1],
-            "reason": left[place][0],
-            "canonical_document_id": left[place][1],
+            "document_id": rows[position].document_id,
+            "shard": _shard_name(position[0]),
+            "row": position[1],
+            "reason": left[position][0],
+            "canonical_document_id": left[position][1],
         }
-        for place in sorted(left)
+        for position in sorted(left)
     ]
 
 
@@ -198,13 +198,13 @@ def test_what_is_found_is_what_comparing_each_with_each_finds(
             patch.setattr(duplicates, "_SMALL_BUCKET", 0)
             patch.setattr(bucket_tables, "_BATCH_ROWS", 2)
             patch.setattr(duplicates, "BATCH_ROWS", 3)
-        found = _write(shards, folder, buckets=buckets)
-        assert _rows(found, folder) == expected
-        assert found.same_text == sum(row["reason"] == "same-text" for row in expected)
-        repeated = {shard: rows.rows for shard, rows in found.repeated_ids.items()}
+        table = _write(shards, folder, buckets=buckets)
+        assert _rows(table, folder) == expected
+        assert table.same_text == sum(row["reason"] == "same-text" for row in expected)
+        repeated = {shard: rows.rows for shard, rows in table.repeated_ids.items()}
         for number, shard in enumerate(map(_shard_name, range(len(shards)))):
             for reason in ("same-id", "same-text"):
-                url = f"{folder}/{found.file.stored_name}"
+                url = f"{folder}/{table.file.stored_name}"
                 wanted = {
                     row["row"]
                     for row in expected
@@ -214,7 +214,7 @@ def test_what_is_found_is_what_comparing_each_with_each_finds(
                 assert set(rows_of_shard.get(reason, ())) == wanted, number
                 assert reason == "same-text" or repeated.get(shard, 0) == len(wanted)
         assert [path.name for path in Path(folder).rglob("*.arrow")] == [
-            Path(found.file.stored_name).name
+            Path(table.file.stored_name).name
         ]
 
 
@@ -226,16 +226,16 @@ def test_the_bytes_are_those_of_one_batch_of_rows_in_order(
     with ShardWriter("expected.arrow", schema=DUPLICATES, output=str(tmp_path)) as shard:
         shard.write(pa.RecordBatch.from_pylist(_expected(shards), schema=DUPLICATES))
     for buckets in (1, 64, 1000):
-        found = _write(shards, tmp_path, buckets=buckets)
-        assert found.file.sha256 == shard.entry().sha256
+        table = _write(shards, tmp_path, buckets=buckets)
+        assert table.file.sha256 == shard.entry().sha256
     monkeypatch.setattr(duplicates, "_SMALL_BUCKET", 0)
     memory = f"memory://{tmp_path.name}/documents"
     reports = _reports(shards, memory)
     assert sum(len(report.files) for report in reports) > 20
-    found = write_duplicates(reports[::-1], output=memory, shards=_entries(shards)[::-1])
-    assert found.file.sha256 == shard.entry().sha256
+    table = write_duplicates(reports[::-1], output=memory, shards=_entries(shards)[::-1])
+    assert table.file.sha256 == shard.entry().sha256
     fs, folder = file_system(memory)  # the files of the buckets are gone
-    assert fs.find(folder) == [f"{folder}/{found.file.stored_name}"]
+    assert fs.find(folder) == [f"{folder}/{table.file.stored_name}"]
 
 
 def test_more_documents_get_more_buckets() -> None:

@@ -50,7 +50,7 @@ def test_a_repeated_id_is_dropped_counted_and_said_wherever_it_comes(tmp_path: P
     """50 rows of one id were all kept under it, and no note said so."""
     write_rows(tmp_path / "a.jsonl", [("same", f"{TEXT} {n}") for n in range(50)])
     write_rows(tmp_path / "b.jsonl", [("same", f"{TEXT} b"), ("other", f"{TEXT} other")])
-    found = []
+    counters_of_runs = []
     for workers, target_split_bytes in ((1, 1 << 20), (1, 1024), (2, 1024)):
         output = tmp_path / f"{workers}-{target_split_bytes}"
         source = TextSource(
@@ -73,8 +73,8 @@ def test_a_repeated_id_is_dropped_counted_and_said_wherever_it_comes(tmp_path: P
         assert any(note.endswith("in a.jsonl; 'mine:same' is kept") for note in made.notes) is (
             target_split_bytes == 1024  # larger, both files are one split
         )
-        found.append(made.counters)
-    assert found[0] == found[1] == found[2]
+        counters_of_runs.append(made.counters)
+    assert counters_of_runs[0] == counters_of_runs[1] == counters_of_runs[2]
 
 
 def counts_of_rows(made: StageOutput, output: Path, source: str) -> dict[str, int]:

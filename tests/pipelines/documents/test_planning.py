@@ -25,15 +25,15 @@ def _nothing_planned_before() -> None:
 
 
 def _dumps(folder: Path, *, count: int = 3) -> list[Path]:
-    found = []
+    paths = []
     for number in range(count):
         own = folder / str(number)
         own.mkdir(parents=True)
         pages = [page(1000 * number + one) for one in range(300)]
         path, _ = write_multistream(own, pages, per_stream=2)
         next(own.glob("*-index*")).unlink()
-        found.append(path)
-    return found
+        paths.append(path)
+    return paths
 
 
 def _config(folder: object, **settings: object) -> DocumentsConfig:
@@ -77,21 +77,21 @@ def test_a_damaged_or_unwritable_cache_costs_a_search(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
 ) -> None:
     (path,) = _dumps(tmp_path / "a", count=1)
-    found = plan(_config(path))
-    assert len(found) > 5
+    planned = plan(_config(path))
+    assert len(planned) > 5
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     streams = multistream.find_all_streams(str(path), name=path.name, size=path.stat().st_size)
     assert cached_value("bzip2-streams", digest) == list(streams)
     if damage == "value":
         cache_value("bzip2-streams", digest, ["damaged"])
     elif damage == "bytes":
-        (place,) = (tmp_path / "cache" / "bzip2-streams").glob("*/*")
-        place.write_bytes(place.read_bytes().replace(b"[0,", b"[1,"))
+        (cached,) = (tmp_path / "cache" / "bzip2-streams").glob("*/*")
+        cached.write_bytes(cached.read_bytes().replace(b"[0,", b"[1,"))
     else:
         (tmp_path / "file").write_text("no folder")
         monkeypatch.setenv("BERTLOOM_CACHE", str(tmp_path / "file"))
     wikipedia._plan_file.cache_clear()
-    assert plan(_config(path)) == found
+    assert plan(_config(path)) == planned
 
 
 def test_unwritable_cache_is_logged_once(

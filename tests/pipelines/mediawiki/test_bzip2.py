@@ -68,8 +68,8 @@ def streams_around(streams: list[int], part: BlockRange) -> list[int]:
 def cut(path: Path, target_split_bytes: int) -> Ranges:
     size = path.stat().st_size
     file = SourceFile(str(path), path.name, size, sha256="")
-    found = split_at_blocks(file, start=0, end=size, target_split_bytes=target_split_bytes)
-    bounds: list[tuple[int, int | None]] = [(0, None), *found, (size, None)]
+    starts = split_at_blocks(file, start=0, end=size, target_split_bytes=target_split_bytes)
+    bounds: list[tuple[int, int | None]] = [(0, None), *starts, (size, None)]
     return [
         BlockRange(start, end, shift, end_shift or 0)
         for (start, shift), (end, end_shift) in itertools.pairwise(bounds)
@@ -105,9 +105,9 @@ def test_ranges_of_blocks_have_all_bytes(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bzip2_blocks, "_READ", step)
         ranges = cut(path, wanted)
-        found, damages = read_ranges(stored, ranges)
+        parts, damages = read_ranges(stored, ranges)
     assert damages == []
-    assert b"".join(found) == b"".join([*texts, *more])
+    assert b"".join(parts) == b"".join([*texts, *more])
     if texts and wanted == 1:
         assert len(ranges) >= len(texts) - 1
 

@@ -183,10 +183,10 @@ def header_of(text: str) -> Header | Damage:
 
 
 def test_header_has_version_language_and_namespaces() -> None:
-    found = header_of(header(version="0.10", language="de") + page(1))
-    assert isinstance(found, Header)
-    assert (found.version, found.language) == ("0.10", "de")
-    assert (found.namespaces[0], found.namespaces[14]) == ("", "Category")
+    read = header_of(header(version="0.10", language="de") + page(1))
+    assert isinstance(read, Header)
+    assert (read.version, read.language) == ("0.10", "de")
+    assert (read.namespaces[0], read.namespaces[14]) == ("", "Category")
     text = '\ufeff<?xml version="1.0" encoding="UTF-8"?>\n' + header(siteinfo=False)
     assert header_of(text + page(1)) == Header("0.11", "en", {})
     assert header_of(text + "</mediawiki>") == Header("0.11", "en", {})
@@ -258,8 +258,8 @@ def test_members_of_a_compressed_file_are_joined(tmp_path: Path, suffix: str) ->
     (tmp_path / "x").write_bytes(stored)
     with (tmp_path / "x").open("rb") as file:
         kind = compression_of(stored, name=f"x{suffix}")
-        found = list(decompressed(file, kind, start=0, end=len(stored)))
-    assert b"".join(c.data for c in found if isinstance(c, Chunk)) == b"".join(parts)
+        chunks = list(decompressed(file, kind, start=0, end=len(stored)))
+    assert b"".join(c.data for c in chunks if isinstance(c, Chunk)) == b"".join(parts)
 
 
 @pytest.mark.parametrize("step", [1, 7, 1024])

@@ -277,12 +277,6 @@ def test_share_of_dropped_text_counts_what_was_kept_or_dropped_for_its_reason() 
     ]
 
 
-def test_rate_of_unknown_templates_counts_two_characters_as_word_without_spaces() -> None:
-    unknown = {"templates-unknown@ja": 5, "templates-unknown@en": 5}
-    lengths = {"words@ja": 3, "characters@ja": 200, "words@en": 50, "characters@en": 200}
-    assert [rate.per_word for rate in unknown_templates(unknown | lengths)] == [5 / 50, 5 / 100]
-
-
 def test_a_sentence_with_a_hole_may_be_dropped() -> None:
     holes = UnknownTemplates(drop_sentences=True)
     text = "Un reste. Né à {{inconnu|a}}, il dort. Deux reste{{sfn|A}}, ici."

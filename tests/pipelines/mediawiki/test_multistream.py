@@ -58,11 +58,11 @@ def test_what_only_looks_like_a_stream_starts_no_range(tmp_path):
     path = tmp_path / "x.bz2"
     path.write_bytes(real + fake + real + real)
     size = path.stat().st_size
-    found = find_streams(str(path), start=0)
-    assert found == [0, len(real), len(real + fake), len(real + fake + real)]
-    assert [is_stream(str(path), offset) for offset in found] == [True, False, True, True]
-    ranges = choose_starts(str(path), streams=found, size=size, target_split_bytes=1)
-    assert ranges == [(0, found[2]), (found[2], size)]
+    offsets = find_streams(str(path), start=0)
+    assert offsets == [0, len(real), len(real + fake), len(real + fake + real)]
+    assert [is_stream(str(path), offset) for offset in offsets] == [True, False, True, True]
+    ranges = choose_starts(str(path), streams=offsets, size=size, target_split_bytes=1)
+    assert ranges == [(0, offsets[2]), (offsets[2], size)]
 
 
 def test_damaged_index_is_refused(tmp_path):

@@ -25,7 +25,6 @@ from support.clusters import (
 from support.corpus_builder import STAGES, digests, run_corpus, small_recipe_file
 
 from flows.store.artifacts import ArtifactStore
-from flows.store.leases import live_holders
 from schemas.recipe import Recipe
 
 _DOCUMENTS = ("--until=build-documents", "--jobs=1")
@@ -140,8 +139,7 @@ def test_run_cancels_the_job_of_a_killed_submitter(
     first.wait_until(lambda: [said for _, said in state()] == ["RUNNING"])
     ((job, _),) = state()
     first.wait_until(lambda: flink.ask("overview")["slots-available"] == 0)
-    opened_store = ArtifactStore(str(store))
-    first.wait_until(lambda: [h.lease.job_id for h in live_holders(opened_store).values()] == [job])
+    first.wait_until(lambda: [item.id for item in last_run(str(store)).jobs] == [job])
 
     another = str(tmp_path / "another")  # the same work, but not the same job
     waiting = flink_run(recipe, flink, another, *_DOCUMENTS, "--set", setting)
@@ -163,7 +161,7 @@ def test_run_cancels_the_job_of_a_killed_submitter(
     record = last_run(str(store))
     assert [recorded.id for recorded in record.jobs] == [own_job]
     assert own_job in record.jobs[0].url
-    files = opened_store.read_manifest(record.steps[0].manifest).files
+    files = ArtifactStore(str(store)).read_manifest(record.steps[0].manifest).files
     assert {entry.path: entry.sha256 for entry in files} == local["build-documents"]
 
 

@@ -367,22 +367,6 @@ def test_small_real_dump_is_read_whole(real_data: Path) -> None:
 
 
 @pytest.mark.slow
-def test_all_real_dumps_add_up(real_data: Path) -> None:
-    config = source(real_data / "wikipedia", on_corrupt=KEEP)
-    total = Counters()
-    for split in plan(config):
-        counters = Counters()
-        for _ in read(split, config, counters.count):
-            pass
-        check_balance(counters, "pages", where=split.file.name)
-        truncated = "truncated" in split.file.name and split.end == split.file.size
-        assert counters["files-truncated"] == truncated, split.file.name
-        total += counters
-    assert total["pages-in"] == 232 + 132 + 27 + 5 + 361 + 262 + 747
-    assert total["pages-dropped-malformed"] == 0
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["en-wp2txt-truncated.xml.bz2", "ja-wp2txt-truncated.xml.bz2"])
 def test_real_truncated_dumps_are_refused_unless_told_otherwise(real_data: Path, name: str) -> None:
     with pytest.raises(CorruptInputError, match="ends without </mediawiki>"):

@@ -14,14 +14,8 @@ from support.log_records import own_records
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from model.formatting import format_rounded_duration
-from model.training.curves import (
-    CurveWriter,
-    EvaluationRecord,
-    StepRecord,
-    ThroughputRecord,
-    read_curves,
-)
-from schemas.errors import TrainingError
+from model.training.log import CurveWriter, EvaluationRecord, JsonLines, StepRecord
+from model.training.throughput import ThroughputRecord
 
 
 def step_record(step: int, *, nsp: bool = True) -> StepRecord:
@@ -69,29 +63,26 @@ def scalars(folder: Path, tag: str) -> list[tuple[int, float]]:
     return [(event.step, event.value) for event in events.Scalars(tag)]
 
 
-def test_written_records_are_read_back(tmp_path: Path) -> None:
-    write(tmp_path / "new" / "folder", range(10, 121, 10))
-    curves = read_curves(tmp_path / "new" / "folder")
-    assert curves.steps == tuple(step_record(step) for step in range(10, 121, 10))
-    assert curves.throughput == tuple(throughput_record(step) for step in range(10, 121, 10))
-    assert curves.evaluations == (evaluation_record(50), evaluation_record(100))
+def _lines(path: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_missing_and_non_finite_values_survive_as_valid_json(tmp_path: Path) -> None:
-    odd = step_record(1, nsp=False)._replace(gradient_norm=math.inf, loss=math.nan)
-    with closing(CurveWriter(tmp_path, resume_step=0)) as writer:
-        writer.write_step(odd, throughput_record(1, mfu=None))
+def _present(record: StepRecord | EvaluationRecord | ThroughputRecord) -> dict[str, object]:
+    return {name: value for name, value in record._asdict().items() if value is not None}
 
-    def refuse(word: str) -> None:
-        raise AssertionError(f"{word} is not JSON")
 
-    for name in ("curves.jsonl", "timing.jsonl"):
-        json.loads((tmp_path / name).read_text(), parse_constant=refuse)
-    curves = read_curves(tmp_path)
-    assert curves.steps[0].gradient_norm == math.inf
-    assert math.isnan(curves.steps[0].loss)
-    assert curves.steps[0].nsp_accuracy is None
-    assert curves.throughput[0].model_flops_utilization is None
+def test_each_record_is_a_line_without_missing_values(tmp_path: Path) -> None:
+    with closing(CurveWriter(tmp_path / "new" / "folder", resume_step=0)) as writer:
+        writer.write_step(step_record(1, nsp=False), throughput_record(1, mfu=None))
+        writer.write_evaluation(evaluation_record(1))
+        curves = _lines(tmp_path / "new" / "folder" / "curves.jsonl")  # while the run goes on
+        timing = _lines(tmp_path / "new" / "folder" / "timing.jsonl")
+    assert curves == [
+        {"kind": "train", **_present(step_record(1, nsp=False))},
+        {"kind": "held-out", **_present(evaluation_record(1))},
+    ]
+    assert timing == [_present(throughput_record(1, mfu=None))]
+    assert "nsp_loss" not in curves[0]
 
 
 @pytest.mark.parametrize("resume", [0, 100])
@@ -112,38 +103,18 @@ def test_resumed_run_has_the_curves_of_an_uninterrupted_run(tmp_path: Path, resu
         assert scalars(killed, tag) == scalars(whole, tag)
 
 
-def test_lines_are_read_while_the_run_goes_on(tmp_path: Path) -> None:
-    with closing(CurveWriter(tmp_path, resume_step=0)) as writer:
-        writer.write_step(step_record(1), throughput_record(1))
-        curves = read_curves(tmp_path)
-    assert (curves.steps, curves.throughput) == ((step_record(1),), (throughput_record(1),))
-
-
-@pytest.mark.parametrize("torn", [b'{"kind": "train", "step": 12', b"\0\0\0\0", b'{"step": 3}x\n'])
-def test_incomplete_last_line_is_ignored_and_deleted_on_resume(tmp_path: Path, torn: bytes) -> None:
-    write(tmp_path, range(10, 121, 10))
-    complete = (tmp_path / "curves.jsonl").read_bytes()
-    with (tmp_path / "curves.jsonl").open("ab") as file:
-        file.write(torn)
-    assert len(read_curves(tmp_path).steps) == 12
-    assert (tmp_path / "curves.jsonl").read_bytes() == complete + torn
-    CurveWriter(tmp_path, resume_step=120).close()
-    assert (tmp_path / "curves.jsonl").read_bytes() == complete
-
-
-def test_damaged_line_before_the_last_is_an_error(tmp_path: Path) -> None:
-    write(tmp_path, range(10, 41, 10))
-    file = tmp_path / "curves.jsonl"
-    lines = file.read_bytes().splitlines(keepends=True)
-    damaged = b"".join([lines[0], b"gibberish\n", *lines[2:]])
-    file.write_bytes(damaged)
-    for attempt in (lambda: read_curves(tmp_path), lambda: CurveWriter(tmp_path, resume_step=40)):
-        with pytest.raises(TrainingError, match=r"curves\.jsonl, line 2:"):
-            attempt()
-    assert file.read_bytes() == damaged
-    file.write_text('{"kind": "train", "step": 3}\n')
-    with pytest.raises(TrainingError, match="step 3"):
-        read_curves(tmp_path)
+@pytest.mark.parametrize("torn", [b'{"step": 4', b"\0\0\0\0", b'{"step": 3}x\n', b"gibberish\n"])
+@pytest.mark.parametrize("more", [b"", b'{"step": 4}\n'])
+def test_damaged_line_and_what_follows_are_deleted_on_resume(
+    tmp_path: Path, torn: bytes, more: bytes
+) -> None:
+    path, sound = tmp_path / "curve.jsonl", b'{"step": 1}\n{"step": 3}\n'
+    path.write_bytes(sound + torn + more)
+    with closing(JsonLines(path, resume_step=4)) as lines:
+        assert lines.earlier == [{"step": 1}, {"step": 3}]
+        assert path.read_bytes() == sound
+        lines.append({"step": 5})
+    assert path.read_bytes() == sound + b'{"step": 5}\n'
 
 
 def test_resuming_without_records_is_a_warning(
@@ -162,10 +133,10 @@ def test_tensorboard_reads_every_value(tmp_path: Path) -> None:
     speed = {f"speed/{name}" for name in ThroughputRecord._fields if name != "step"}
     held_out = {"perplexity", "tokens", "mlm_loss", "mlm_accuracy", "nsp_loss", "nsp_accuracy"}
     assert set(events.Tags()["scalars"]) == step | speed | {f"held-out/{n}" for n in held_out}
-    found = scalars(tmp_path, "train/mlm_loss")
-    assert [step for step, _ in found] == list(range(10, 121, 10))
-    expected = [step_record(step).mlm_loss for step, _ in found]
-    assert [value for _, value in found] == pytest.approx(expected, rel=1e-6)
+    losses = scalars(tmp_path, "train/mlm_loss")
+    assert [step for step, _ in losses] == list(range(10, 121, 10))
+    expected = [step_record(step).mlm_loss for step, _ in losses]
+    assert [value for _, value in losses] == pytest.approx(expected, rel=1e-6)
     assert scalars(tmp_path, "held-out/mlm_loss") == [(50, 2.5), (100, 2.5)]
     assert scalars(tmp_path, "speed/tokens_per_second")[0] == (10, 41_234.5)
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from model.evaluate import Trial, compare, read_trials
 
+from model.evaluate import Trial, compare, read_trials
 from model.tasks import TASKS, Task
-from model.tasks.prediction_files import read_lines, to_lines
-from model.tasks.task_types import TASK_TYPES, Scored
+from model.tasks.prediction_files import check_ids, read_lines, to_lines
+from model.tasks.task_types import TASK_TYPES
 from schemas.arrow import EXAMPLES
 from schemas.errors import CorruptInputError, InputError, PredictionsError
 from schemas.manifest import StageInput
@@ -24,25 +24,21 @@ def read_any(url: str, examples: pa.Table, *, task: Task) -> list[dict[str, Any]
     return TASK_TYPES[task.type].read_predictions(url, examples)
 
 
-def score_file(url: str, examples: pa.Table, *, task: Task) -> Scored:
-    return TASK_TYPES[task.type].score_file(url, examples, task=task)
-
-
-def official_files(task: Task, examples: pa.Table, **given: Any) -> dict[str, bytes]:
-    said = given.pop("predictions")
-    return TASK_TYPES[task.type].official_files(examples, said, task=task, **given)
+def official_files(task: Task, examples: pa.Table, **options: Any) -> dict[str, bytes]:
+    said = options.pop("predictions")
+    return TASK_TYPES[task.type].official_files(examples, said, task=task, **options)
 
 
 def trial(name: str, value: float | None, **more: Any) -> Trial:
     metrics = {"dev": {"matthews": value}} if value is not None else {}
-    found = {
+    result = {
         "cell": {"batch_size": 16, "learning_rate": 2e-5, "num_epochs": 3, "restart": 0},
         "task": "cola",
         "metrics": metrics,
         **more,
     }
-    given = StageInput(name=name, artifact_id="a", data="/d", files=(), statistics=found)
-    (made,) = read_trials({name: given})
+    options = StageInput(name=name, artifact_id="a", data="/d", files=(), statistics=result)
+    (made,) = read_trials({name: options})
     return made
 
 
@@ -67,15 +63,15 @@ def test_best_trial_and_best_point_may_differ() -> None:
 
 def test_the_order_of_a_recipes_lists_changes_nothing() -> None:
     """It is in no cache key."""
-    given: dict[str, StageInput] = {}
+    options: dict[str, StageInput] = {}
     for entry in ("a.", ""):
         for batch, rate in [(32, 2e-5), (8, 1e-4), (8, 2e-5)]:
             name = f"{entry}bs{batch}-lr{rate:g}-ep3-r0"
             point = {"batch_size": batch, "learning_rate": rate, "num_epochs": 3, "restart": 0}
-            given[name] = trial(name, 0.5, cell=point).artifact
+            options[name] = trial(name, 0.5, cell=point).artifact
     points = ("bs8-lr2e-05-ep3-r0", "bs8-lr0.0001-ep3-r0", "bs32-lr2e-05-ep3-r0")
     expected = [*points, *(f"a.{point}" for point in points)]
-    for inputs in (given, dict(reversed(given.items()))):
+    for inputs in (options, dict(reversed(options.items()))):
         assert [trial.name for trial in read_trials(inputs)] == expected
 
 
@@ -109,16 +105,16 @@ def test_predictions_go_to_a_file_and_back(tmp_path: Path) -> None:
         other.write_text(content)
         with pytest.raises(PredictionsError, match=f"line {line}"):
             read_lines(str(other))
-    found = score_file(str(file), table("classification", TEXTS), task=TASKS["sst-2"])
-    assert found.metrics == {"accuracy": 0.5}
+    task_type, task = TASK_TYPES["classification"], TASKS["sst-2"]
+    examples = table("classification", TEXTS)
+    assert task_type.score_known(examples, said, task=task) == {"accuracy": 0.5}
+    check_ids(said, examples, where="said")
     for rows, expected in ((TEXTS[:1], "2 predictions for 1"), (TEXTS[::-1], "has the id '0'")):
         with pytest.raises(PredictionsError, match=expected):
-            score_file(str(file), table("classification", rows), task=TASKS["sst-2"])
-    unknown = [{**row, "label": None} for row in TEXTS]
-    assert not TASK_TYPES["classification"].is_answered(table("classification", unknown))
-    assert (
-        score_file(str(file), table("classification", unknown), task=TASKS["sst-2"]).metrics == {}
-    )
+            check_ids(said, table("classification", rows), where="said")
+    unknown = table("classification", [{**row, "label": None} for row in TEXTS])
+    assert not task_type.is_answered(unknown)
+    assert task_type.score_known(unknown, said, task=task) == {}
 
 
 @pytest.mark.parametrize(
@@ -142,13 +138,13 @@ def test_tags_are_written_in_columns() -> None:
     words = ["Ann", "sings", "Bergen"]
     document = {"id": "d", "sentence_lengths": [2, 1], "words": words, "tags": tags}
     said = [{"id": "d", "tags": ["B-PER", "O", "O"]}]
-    given: dict[str, Any] = {"predictions": said, "split": "dev", "threshold": 0.0}
-    files = official_files(TASKS["conll-2003"], table("tagging", [document]), **given)
+    options: dict[str, Any] = {"predictions": said, "split": "dev", "threshold": 0.0}
+    files = official_files(TASKS["conll-2003"], table("tagging", [document]), **options)
     assert files["tags-dev.conll"].decode() == (
         "-DOCSTART- O O\n\nAnn B-PER B-PER\nsings O O\n\nBergen B-LOC O\n\n"
     )
     spaced = {**document, "words": ["New York", "a\u00a0b", "c\u2028d"], "sentence_lengths": [3]}
-    files = official_files(TASKS["tagging"], table("tagging", [spaced]), **given)
+    files = official_files(TASKS["tagging"], table("tagging", [spaced]), **options)
     assert files["tags-dev.conll"].decode() == ("New_York B-PER B-PER\na_b O O\nc_d B-LOC O\n\n")
 
 
@@ -156,13 +152,13 @@ def test_questions_files_are_those_of_the_official_scorer() -> None:
     row = {"id": "q", "title": "", "question": "Who?", "context": "Ann.", "answers": ["Ann"],
            "answer_starts": [0], "is_impossible": False}  # fmt: skip
     said = [{"id": "q", "text": "Ann", "null_odds": -2.5, "n_best": []}]
-    given = {"predictions": said, "split": "dev", "threshold": -1.0}
+    options = {"predictions": said, "split": "dev", "threshold": -1.0}
     examples = table("span", [row])
-    files = official_files(TASKS["squad-2.0"], examples, **given)  # type: ignore[arg-type]
+    files = official_files(TASKS["squad-2.0"], examples, **options)  # type: ignore[arg-type]
     assert json.loads(files["answers-dev.json"]) == {"q": "Ann"}
     # The official scorer takes a question for unanswered where this is above 0.
     assert json.loads(files["null-odds-dev.json"]) == {"q": -1.5}
-    assert set(official_files(TASKS["squad-1.1"], examples, **given)) == {"answers-dev.json"}  # type: ignore[arg-type]
+    assert set(official_files(TASKS["squad-1.1"], examples, **options)) == {"answers-dev.json"}  # type: ignore[arg-type]
 
 
 def questions(*names: str) -> pa.Table:
@@ -174,9 +170,9 @@ def questions(*names: str) -> pa.Table:
 def test_squads_answers_have_any_order_and_gaps(tmp_path: Path) -> None:
     file, examples, task = tmp_path / "said.json", questions("a", "b"), TASKS["squad-1.1"]
     file.write_text('{"c": "Ann", "b": "Ann"}')
-    found = read_any(str(file), examples, task=task)
-    assert found == [{"id": "a", "text": None}, {"id": "b", "text": "Ann"}]
-    assert TASK_TYPES["span"].score(examples, found, task=task) == {"em": 0.5, "f1": 0.5}
+    result = read_any(str(file), examples, task=task)
+    assert result == [{"id": "a", "text": None}, {"id": "b", "text": "Ann"}]
+    assert TASK_TYPES["span"].score(examples, result, task=task) == {"em": 0.5, "f1": 0.5}
     file.write_text('{"c": "Ann"}')
     with pytest.raises(PredictionsError, match="none of 1 answers is to a question"):
         read_any(str(file), examples, task=task)

@@ -1,8 +1,11 @@
-"""The tutorial's commands, run in order in one folder, and what they print.
+"""The commands of the pages, run in order in one folder, and what they print.
 
-`make docs-outputs` writes the output of such a run into the pages; a test compares another run
-with them. `bertloom quickstart` turns the measured time of a training step into a number of steps.
-Here this time is a constant, so every run trains the same models.
+`make docs-outputs` writes the outputs of such a run into the pages and draws their pictures; a test
+compares another run with them. The tutorial comes first. README repeats some of its commands. The
+commands of the other pages then use the artifacts that the tutorial built, if an output is shown.
+
+`bertloom quickstart` turns the measured time of a training step into a number of steps. Here this
+time is a constant, so every run trains the same models.
 
 A block shows as much of the output as its page needs: a line with `...` stands for any lines.
 """
@@ -18,22 +21,28 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from support.doc_commands import RUN_TUTORIAL, shape
+from support.doc_commands import RUN, RUN_TUTORIAL, WITH_A_MODEL, shape, site_module
 from support.paths import PYTHONPATH, ROOT
 
 from flows.cli.app import main
 
-PAGES = sorted((ROOT / "docs" / "tutorial").glob("*.md"))
+TUTORIAL = sorted((ROOT / "docs" / "tutorial").glob("*.md"))
+OTHERS = sorted({*(ROOT / "docs").rglob("*.md")} - {*TUTORIAL})
+PAGES = [*TUTORIAL, ROOT / "README.md", *OTHERS]
 STEP_SECONDS_PER_TOKEN = 0.04 / 32
 """Time of a training step for each token of a sequence, as on two idle cores."""
 
-_BLOCK = re.compile(rf"^<!-- ({RUN_TUTORIAL}[^>]*) -->\n```console\n(.*?)^```", re.M | re.S)
+_BLOCK = re.compile(
+    rf"^<!-- ({RUN_TUTORIAL}|{RUN})({WITH_A_MODEL})? -->\n```console\n(.*?)^```", re.M | re.S
+)
 _COMMAND = re.compile(r"^\$ ((?:.*\\\n)*.*)\n((?:(?!\$ ).*\n)*)", re.M)
 _FIGURE = re.compile(r"\d[\d.,]*")
 _PREDICTION = re.compile(r"[^\n]*\n  \[MASK\]:.*")
 _UNSTABLE = re.compile(
-    r"""\b(?:\d+\ h\ )?(?:\d+\ min\ )?\d[\d.]*\ s\b   # times
-    | \b(?=[a-z]*\d)[0-9a-f]{7,}\b                    # ids""",
+    r"""\b\d{4}-\d\d-\d\d\ \d\d:\d\d:\d\d\b                 # dates
+    | \b\d{8}t\d+-[0-9a-f]{8}\b                             # ids of runs
+    | \b(?:\d+\ h\ )?(?:\d+\ min\ )?\d[\d.]*\ s\b           # durations
+    | \b(?=[a-z]*\d)[0-9a-f]{7,}\b                          # ids of artifacts""",
     re.VERBOSE,
 )
 
@@ -49,6 +58,8 @@ class Command(NamedTuple):
     uses_model: bool
     """True if its figures come from a model: other machines give slightly different ones."""
 
+    is_in_tutorial: bool
+
     def match(self, printed: list[str], *, only_shape: bool = False) -> Iterator[str | None]:
         """Yield the printed line that each shown one stands for, or None."""
         rest = iter(_join_predictions(printed))
@@ -57,53 +68,73 @@ class Command(NamedTuple):
             if "..." in line or not line:
                 yield line
             else:
-                yield next((new for new in rest if _are_alike(line, new, only_shape)), None)
+                yield next((new for new in rest if are_alike(line, new, only_shape)), None)
 
 
 def commands(page: Path) -> Iterator[Command]:
-    """Yield the commands of a page in order."""
-    for mark, block in _BLOCK.findall(page.read_text(encoding="utf-8")):
+    """Yield the recorded commands of a page in order."""
+    for mark, model, block in _BLOCK.findall(page.read_text(encoding="utf-8")):
         for line, shown in _COMMAND.findall(block):
-            shown_lines = _join_predictions(shown.splitlines())
-            yield Command(page, line, shown_lines, uses_model=mark != RUN_TUTORIAL)
+            if not shown and mark == RUN:
+                continue
+            lines = _join_predictions(shown.splitlines())
+            yield Command(page, line, lines, bool(model), mark == RUN_TUTORIAL)
 
 
-def run_commands(folder: Path, pages: list[Path]) -> Iterator[tuple[Command, list[str]]]:
-    """Run the commands of pages in a folder; yield each with the lines that it prints."""
-    programs = folder.parent / "programs"
-    programs.mkdir()
-    program = programs / "bertloom"
-    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m support.tutorial bertloom "$@"\n')
-    program.chmod(0o755)
-    path = [str(programs), str(Path(sys.executable).parent), os.environ["PATH"]]
-    ours = ("BERTLOOM", "PREFECT_API", "COLUMNS")
-    environ = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
-    environ |= {"PATH": os.pathsep.join(path), "PYTHONPATH": PYTHONPATH, "HF_HUB_OFFLINE": "1"}
-    for command in (command for page in pages for command in commands(page)):
+def run_commands(folder: Path) -> Iterator[tuple[Command, list[str]]]:
+    """Run the commands of all pages in a folder; yield each with the lines that it prints."""
+    environ = _environment(folder.parent / "programs")
+    in_tutorial: dict[str, list[str]] = {}
+    for command in (command for page in PAGES for command in commands(page)):
+        if command.is_in_tutorial and command.page not in TUTORIAL:
+            yield command, in_tutorial[command.line]
+            continue
         done = subprocess.run(
             ["bash", "-c", command.line], cwd=folder, env=environ, text=True, check=False,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
         output = done.stdout.replace(f"{folder}/", "").rstrip()
         assert done.returncode == 0, f"{command.page.name}: $ {command.line}\n{output}"
-        yield command, [line.rstrip() for line in output.splitlines()]
+        printed = [line.rstrip() for line in output.splitlines()]
+        in_tutorial.setdefault(command.line, printed)
+        yield command, printed
 
 
 def write_outputs(folder: Path) -> None:
-    """Run all commands, and write into each page what they print."""
-    for command, printed in run_commands(folder, PAGES):
+    """Run all commands, write into each page what they print, and draw the pictures."""
+    missing: list[str] = []
+    for command, printed in run_commands(folder):
         matched = list(command.match(printed, only_shape=True))
+        if None in matched:
+            line = command.shown[matched.index(None)]
+            missing += [f"{command.page.name}: $ {command.line}: not printed: {line}", *printed, ""]
+            continue
         lines = [line for line in matched if line is not None] if command.shown else printed
-        assert None not in matched, "\n".join([
-            f"{command.page.name}: $ {command.line}: correct the page, which has the line",
-            command.shown[matched.index(None)], "The output is now", *printed,
-        ])  # fmt: skip
         before = "".join(f"{line}\n" for line in [f"$ {command.line}", *command.shown])
         after = "".join(f"{line}\n" for line in [f"$ {command.line}", *lines])
         text = command.page.read_text(encoding="utf-8")
         command.page.write_text(text.replace(before, after, 1), encoding="utf-8")
         sys.stdout.write(after)
         sys.stdout.flush()
+    site_module("pictures").write_pictures(str(folder / "store"))
+    if missing:
+        sys.exit("\n".join([*missing, "correct these lines of the pages, and run again"]))
+
+
+def _environment(programs: Path) -> dict[str, str]:
+    """Return variables with which `bertloom` is this checkout's, without settings of the user."""
+    programs.mkdir()
+    program = programs / "bertloom"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m support.doc_outputs bertloom "$@"\n')
+    program.chmod(0o755)
+    path = [str(programs), str(Path(sys.executable).parent), os.environ["PATH"]]
+    ours = ("BERTLOOM", "PREFECT_API", "COLUMNS")
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    return environ | {
+        "PATH": os.pathsep.join(path),
+        "PYTHONPATH": PYTHONPATH,
+        "HF_HUB_OFFLINE": "1",
+    }
 
 
 def _join_predictions(lines: list[str]) -> list[str]:
@@ -111,7 +142,7 @@ def _join_predictions(lines: list[str]) -> list[str]:
     return re.split(r"\n(?!  \[MASK\]:)", "\n".join(lines)) if lines else []
 
 
-def _are_alike(line: str, other: str, only_shape: bool) -> bool:
+def are_alike(line: str, other: str, only_shape: bool) -> bool:
     """Compare two lines without ids and times, and also without other figures on request."""
     if only_shape:
         line, other = (_PREDICTION.sub("[MASK]", text) for text in (line, other))

@@ -1,4 +1,4 @@
-"""The tutorial's commands print what its pages show."""
+"""The commands of the pages print what the pages show."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.doc_commands import RUN_TUTORIAL, blocks
-from support.tutorial import PAGES, Command, commands, run_commands
+from support.doc_commands import site_module
+from support.doc_outputs import PAGES, TUTORIAL, Command, are_alike, commands, run_commands
 
 from flows.lineage.resolve import open_artifact
 from flows.recipes.loader import load_recipe
@@ -31,7 +31,7 @@ def test_outputs_are_compared_without_ids_and_times(
 ) -> None:
     printed = ["step  key  time", "anything", line]
     shown = ["step      key               time", "...", LINE]
-    command = Command(PAGES[0], "bertloom plan", shown, uses_model=False)
+    command = Command(PAGES[0], "bertloom plan", shown, uses_model=False, is_in_tutorial=True)
     assert (None not in command.match(printed)) == is_like
     assert (None not in command._replace(uses_model=True).match(printed)) == is_like_of_model
     assert None in command.match(printed[::-1])
@@ -44,11 +44,20 @@ def test_predicted_words_of_models_are_not_compared() -> None:
 
 
 def test_every_command_of_the_tutorial_is_run() -> None:
-    marked = [block for block in blocks() if block.mark.startswith(RUN_TUTORIAL)]
-    assert {block.page for block in marked} == {page.name for page in PAGES}
-    prompts = sum(len(re.findall(r"^\$ ", page.read_text(), re.M)) for page in PAGES)
+    in_tutorial = [command for command in COMMANDS if command.page in TUTORIAL]
+    prompts = sum(len(re.findall(r"^\$ ", page.read_text(), re.M)) for page in TUTORIAL)
     set_up = 3  # `make setup` and what follows it
-    assert len(COMMANDS) == prompts - set_up
+    assert len(in_tutorial) == prompts - set_up
+
+
+def test_outputs_in_readme_are_those_of_the_tutorial() -> None:
+    shown: dict[str, list[str]] = {}
+    for command in COMMANDS:
+        if command.page in TUTORIAL:
+            shown.setdefault(command.line, command.shown)
+        elif command.is_in_tutorial:
+            lines = {line for line in command.shown if "..." not in line}
+            assert lines <= {*shown[command.line]}
 
 
 @pytest.fixture(scope="module")
@@ -61,8 +70,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def printed(folder: Path) -> list[list[str]]:
-    """Return what each command prints; all pages share one run."""
-    return [lines for _, lines in run_commands(folder, PAGES)]
+    """Return what each command prints in one run."""
+    return [lines for _, lines in run_commands(folder)]
 
 
 @pytest.mark.slow
@@ -89,10 +98,19 @@ def test_pretraining_of_the_sample_helps_on_each_task_by_20_points(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(len(COMMANDS)), ids=lambda n: COMMANDS[n].line[:60])
-def test_command_of_the_tutorial_prints_what_its_page_shows(
-    number: int, printed: list[list[str]]
-) -> None:
+def test_command_prints_what_its_page_shows(number: int, printed: list[list[str]]) -> None:
     command = COMMANDS[number]
     matched = list(command.match(printed[number]))
     missing = [line for line, match in zip(command.shown, matched, strict=True) if match is None]
     assert not missing, "\n".join(["not printed:", *missing, "printed:", *printed[number]])
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("printed")
+def test_picture_of_the_pipeline_shows_the_run(folder: Path) -> None:
+    pictures = site_module("pictures")
+    shown = pictures.PIPELINE.read_text(encoding="utf-8").splitlines()
+    drawn = pictures.draw(str(folder / "store")).splitlines()
+    has_model = shown.index(next(line for line in shown if ">pretrain<" in line))
+    for number, (line, other) in enumerate(zip(shown, drawn, strict=True)):
+        assert are_alike(line, other, only_shape=number > has_model)
