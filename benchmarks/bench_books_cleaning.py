@@ -34,7 +34,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.timing import add_data_option, parser_for
-from pipelines.books.clean_book import clean_books
+from pipelines.books.clean_book import clean_book
+from pipelines.books.gutenberg import split_books
 from pipelines.books.layout import LineJoiner
 from pipelines.io.encodings import normalise
 from pipelines.sources.book_files import extract_text
@@ -192,7 +193,7 @@ def measure(folder: Path, *, align: bool) -> Result:
             continue
         start = time.process_time()
         extracted = extract_text(data, name=name)
-        books = list(clean_books(extracted.text))
+        books = list(map(clean_book, split_books(extracted.text)))
         seconds = result.seconds + time.process_time() - start
         result = result._replace(seconds=seconds, raw_bytes=result.raw_bytes + len(data))
         ours = words_of(" ".join(p for book in books for p in book.paragraphs))
@@ -242,7 +243,7 @@ def measure_all(folder: Path) -> None:
         for name, data in members(archive):
             start = time.process_time()
             extracted = extract_text(data, name=name)
-            books = list(clean_books(extracted.text))
+            books = list(map(clean_book, split_books(extracted.text)))
             seconds += time.process_time() - start
             texts.append(normalise(extracted.text))
             bodies += len(books)

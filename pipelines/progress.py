@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import NamedTuple, Protocol, Self
+from typing import NamedTuple, Self
 
 from pipelines.terminal import TerminalBar
 
@@ -39,9 +39,6 @@ class ProgressUpdate(NamedTuple):
 
     unit: str
     """`item`, `step`, `token` or `minute`."""
-
-    bytes: int = 0
-    """Sum of the sizes of the finished shards; 0 for trainings."""
 
     seconds: float = 0.0
     """Seconds since this start of the job."""
@@ -131,31 +128,25 @@ class ItemProgress(NamedTuple):
     rows: int = 0
     """Rows of its shards, once it is finished."""
 
-    size_bytes: int = 0
-    """Size of its shards, once it is finished."""
 
+RecordItem = Callable[[int, ItemProgress], None]
+"""Records the progress of an item of a job, by its number. For any thread."""
 
-class Recorder(Protocol):
-    """Records the progress of the items of a job. For any thread."""
-
-    def record(self, number: int, progress: ItemProgress) -> None: ...
-
-
-_RECORDER: contextvars.ContextVar[Recorder | None] = contextvars.ContextVar(
-    "_RECORDER", default=None
+_RECORD_ITEM: contextvars.ContextVar[RecordItem | None] = contextvars.ContextVar(
+    "_RECORD_ITEM", default=None
 )
 _ITEM: contextvars.ContextVar[int | None] = contextvars.ContextVar("_ITEM", default=None)
 _last_report = 0.0
 
 
-def current_recorder() -> Recorder | None:
-    """Return the recorder of this thread's job."""
-    return _RECORDER.get()
+def current_record_item() -> RecordItem | None:
+    """Return the function that records the items of this thread's job."""
+    return _RECORD_ITEM.get()
 
 
-def set_recorder(recorder: Recorder) -> None:
+def set_record_item(record_item: RecordItem) -> None:
     """Record all items that this thread processes."""
-    _RECORDER.set(recorder)
+    _RECORD_ITEM.set(record_item)
 
 
 @contextlib.contextmanager
@@ -171,11 +162,11 @@ def item_scope(number: int) -> Iterator[None]:
 def report_fraction(fraction: float) -> None:
     """Report how much of its input the item in progress has read, in [0, 1]."""
     global _last_report
-    number, recorder, now = _ITEM.get(), _RECORDER.get(), time.monotonic()
-    if number is None or recorder is None or now - _last_report < _REPORT_SECONDS:
+    number, record_item, now = _ITEM.get(), _RECORD_ITEM.get(), time.monotonic()
+    if number is None or record_item is None or now - _last_report < _REPORT_SECONDS:
         return
     _last_report = now
-    recorder.record(number, ItemProgress(min(fraction, _MAX_UNFINISHED)))
+    record_item(number, ItemProgress(min(fraction, _MAX_UNFINISHED)))
 
 
 class Progress:
@@ -204,7 +195,7 @@ class Progress:
             self._items[number] = max(progress, self._items.get(number, progress))
 
     def __enter__(self) -> Self:
-        self._token = _RECORDER.set(self)
+        self._token = _RECORD_ITEM.set(self.record)
         self._thread.start()
         return self
 
@@ -214,7 +205,7 @@ class Progress:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        _RECORDER.reset(self._token)
+        _RECORD_ITEM.reset(self._token)
         self._stop.set()
         self._thread.join()
         if kind is None:
@@ -233,7 +224,6 @@ class Progress:
             done,
             self._total,
             unit="item",
-            bytes=sum(item.size_bytes for item in items.values()),
             seconds=time.monotonic() - self._started,
             rows=sum(item.rows for item in items.values()),
             first=self._first or 0.0,

@@ -112,21 +112,12 @@ def _check_minimum(minimum: int, **values: int) -> None:
             raise ConfigError(f"{name}: expected at least {minimum}, got {value}")
 
 
-class _SourceFn(beam.DoFn):
-    """Base of the functions that read a source."""
-
-    def __init__(self, source: AnySource) -> None:
-        self._source = source
+def _plan_splits(_: bytes, source: AnySource) -> list[DocumentItem]:
+    return plan(DocumentsConfig(sources=(source,)))
 
 
-class _Plan(_SourceFn):
-    def process(self, _: bytes) -> Iterator[DocumentItem]:
-        yield from plan(DocumentsConfig(sources=(self._source,)))
-
-
-class _Read(_SourceFn):
-    def process(self, item: DocumentItem) -> Iterator[_Texts]:
-        yield from read_texts(item.split, self._source, _beam_count("ReadDocuments"))
+def _read_split(item: DocumentItem, source: AnySource) -> Iterator[_Texts]:
+    return read_texts(item.split, source, _beam_count("ReadDocuments"))
 
 
 @dataclass(kw_only=True, eq=False)
@@ -163,21 +154,17 @@ class ReadDocuments(beam.PTransform[Any, Any]):
         return (
             begin
             | "Start" >> beam.Impulse()
-            | "PlanSplits" >> beam.ParDo(_Plan(self.source))
+            | "PlanSplits" >> beam.FlatMap(_plan_splits, self.source)
             | "SpreadSplits" >> beam.Reshuffle()
-            | "ReadSplits" >> beam.ParDo(_Read(self.source)).with_output_types(_Texts)
+            | "ReadSplits" >> beam.FlatMap(_read_split, self.source).with_output_types(_Texts)
         )
 
 
-class _Split(beam.DoFn):
-    def __init__(self, limits: DocumentLimits) -> None:
-        self._limits = limits
-
-    def process(self, element: _Texts) -> Iterator[_Documents]:
-        document_id, text = _check_element(element, RawText, "paragraphs")
-        document = split_text(text, limits=self._limits, count=_beam_count("SplitSentences"))
-        if document is not None:
-            yield document_id, document
+def _split_text(element: _Texts, limits: DocumentLimits) -> Iterator[_Documents]:
+    document_id, text = _check_element(element, RawText, "paragraphs")
+    document = split_text(text, limits=limits, count=_beam_count("SplitSentences"))
+    if document is not None:
+        yield document_id, document
 
 
 @dataclass(kw_only=True, eq=False)
@@ -208,7 +195,8 @@ class SplitSentences(beam.PTransform[Any, Any]):
 
     def expand(self, texts: Any) -> Any:
         limits = DocumentLimits(self.min_words, self.min_sentences, self.max_sentence_characters)
-        return texts | "SplitTexts" >> beam.ParDo(_Split(limits)).with_output_types(_Documents)
+        split_texts = beam.FlatMap(_split_text, limits).with_output_types(_Documents)
+        return texts | "SplitTexts" >> split_texts
 
 
 _BATCH_SENTENCES = 1 << 14

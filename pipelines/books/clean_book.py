@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from pipelines.books.blocks import classify_blocks
-from pipelines.books.gutenberg import BookText, drop_brackets, drop_licenses, split_books
+from pipelines.books.gutenberg import BookText, drop_brackets, drop_licenses
 from pipelines.books.layout import LineJoiner, split_blocks
 from pipelines.books.words import count_words
 
@@ -40,15 +39,6 @@ class CleanedBook(NamedTuple):
 
     dropped_words: Counter[str]
     """Other words by `pipelines.books.blocks.Reason`."""
-
-
-def clean_books(text: str) -> Iterator[CleanedBook]:
-    """Yield the books of a file in order, at least one.
-
-    Args:
-        text: Decoded text with any line ends, hard-wrapped or with one line per paragraph.
-    """
-    return map(clean_book, split_books(text))
 
 
 def clean_book(book: BookText) -> CleanedBook:

@@ -60,10 +60,9 @@ _SMALL_PRINT_END = re.compile(r"[^\r\n]*(?:\r?\n[^\r\n]*\*END\*[^\r\n]*)?")
 _MAX_HEADER = 40_000  # characters; the longest header with small print has about 20,000
 
 _TITLE = re.compile(r"^Title:[ \t]*(\S[^\n]*(?:\n[ \t]+[^\s:][^\n:]*)*)", re.MULTILINE)
-_AUTHOR = re.compile(r"^(?:Author|Creator):[ \t]*(\S[^\n]*)", re.MULTILINE)
 _FIRST_LINE = re.compile(
     rf"\W*+(?:The\s++)?{_PROJECT}(?:['’]s)?(?:\s++(?:E-?Book|E-?text)(?:\s*+(?:of|,))?"
-    r"|\s++(?:of|,)|\s)\s++(?P<title>\S.*?)(?:,?\s+by\s+(?P<author>\S.*?))?\s*$",
+    r"|\s++(?:of|,)|\s)\s++(?P<title>\S.*?)(?:,?\s+by\s+\S.*?)?\s*$",
     re.IGNORECASE | re.DOTALL,
 )
 _FIRST_CHARACTERS = 600
@@ -113,19 +112,11 @@ class BookText(NamedTuple):
     @property
     def title(self) -> str:
         """Title in the header, or ""."""
-        return self._find(_TITLE, "title")
-
-    @property
-    def author(self) -> str:
-        """Author in the header, or ""."""
-        return self._find(_AUTHOR, "author")
-
-    def _find(self, field: re.Pattern[str], group: str) -> str:
-        if match := field.search(self.header):
+        if match := _TITLE.search(self.header):
             return " ".join(match[1].split())
         beginning = (self.header or self.body)[:_FIRST_CHARACTERS].strip()
         first = _FIRST_LINE.match(beginning.split("\n\n", 1)[0])
-        return " ".join((first[group] or "").split()) if first else ""
+        return " ".join(first["title"].split()) if first else ""
 
 
 def split_books(text: str) -> list[BookText]:

@@ -7,7 +7,7 @@ has any.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,12 +24,13 @@ from pipelines.io.stage_inputs import InputFile
 from pipelines.shard_job.item_cache import CacheableShardFn
 from pipelines.shard_job.work import WorkResult
 from schemas.arrow import CONTAMINATION_HITS, CONTAMINATION_NGRAMS
-from schemas.manifest import FileEntry
 
 
 @dataclass
 class ScanShard(CacheableShardFn):
     """Writes the hits of one document shard."""
+
+    shard_folder = "__hits__/"
 
     ngrams: InputFile
     """Table `CONTAMINATION_NGRAMS`."""
@@ -48,12 +49,11 @@ class ScanShard(CacheableShardFn):
     def identity(self, item: ShardItem) -> Any:
         return {**item.identity(), "ngrams": self.ngrams.sha256}
 
-    def rename_files(self, files: Sequence[FileEntry], item: ShardItem) -> list[FileEntry]:
-        return [entry.model_copy(update={"path": _shard_path(item)}) for entry in files]
-
     def process(self, item: ShardItem) -> WorkResult:
         counters = Counters()
-        with ShardWriter(_shard_path(item), schema=CONTAMINATION_HITS, output=self.output) as shard:
+        with ShardWriter(
+            self.shard_path(item), schema=CONTAMINATION_HITS, output=self.output
+        ) as shard:
             for hits in self._hits(item, counters):
                 shard.write(hits)
         return WorkResult(item.number, [shard.entry()], counters)
@@ -101,7 +101,3 @@ def _hit_rows(
         list_array(ngrams, offsets_of(counts[hit]), CONTAMINATION_HITS.field("ngrams").type),
     ]
     return pa.record_batch(columns, schema=CONTAMINATION_HITS)
-
-
-def _shard_path(item: ShardItem) -> str:
-    return f"__hits__/part-{item.number:05d}.arrow"

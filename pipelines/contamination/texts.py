@@ -17,7 +17,7 @@ from pipelines.io.shards import ShardWriter, open_shard
 from pipelines.io.stage_inputs import InputFile
 from schemas.arrow import CONTAMINATION, CONTAMINATION_NGRAMS, EXAMPLES
 from schemas.corpus_configs import ContaminationConfig
-from schemas.errors import ArtifactCorruptError, ConfigError
+from schemas.errors import ConfigError
 from schemas.field_names import field_name
 from schemas.manifest import FileEntry, StageInput
 
@@ -99,7 +99,6 @@ def select_splits(tasks: Mapping[str, StageInput], config: ContaminationConfig) 
 
     Raises:
         ConfigError: No task has a split of the configuration.
-        ArtifactCorruptError: An input is not an artifact of build-examples.
     """
     splits = list(_read_splits(tasks))
     names = {split.name for split in splits}
@@ -114,12 +113,7 @@ def select_splits(tasks: Mapping[str, StageInput], config: ContaminationConfig) 
 
 def _read_splits(tasks: Mapping[str, StageInput]) -> Iterator[Split]:
     for task, examples in tasks.items():
-        kind = str(examples.statistics.get("kind", ""))
-        if kind not in FIELDS:
-            raise ArtifactCorruptError(
-                f"{task} {examples.artifact_id}: expected examples of build-examples with a known "
-                f"kind, got {kind or 'none'}"
-            )
+        kind = str(examples.statistics["kind"])
         for entry in examples.files:
             name = entry.path.removesuffix(".arrow")
             yield Split(task, name, kind, entry.rows or 0, InputFile.of(examples, entry))

@@ -30,8 +30,6 @@ HELD_OUT_SHARDS = 256
 HELD_OUT_BYTES = 128 << 20
 """Approximate maximum of bytes of held-out documents of an item, which a worker keeps in memory."""
 
-_FIRST_OTHERS = 64
-
 
 class TokenShard(NamedTuple):
     """A shard of the tokens artifact."""
@@ -81,15 +79,11 @@ class ShardRanking(NamedTuple):
         sizes = [entry.size_bytes for entry in files]
         return cls(np.array(names, np.uint64), np.array(sizes, np.int64), seed)
 
-    def others(self, shard: int, *, first: int) -> npt.NDArray[np.int64]:
-        """Return the other shards in the order drawn for a shard, at least `first`."""
+    def others(self, shard: int) -> npt.NDArray[np.int64]:
+        """Return the other shards in the order drawn for a shard."""
         key = key_for(self.seed, "pool", int(self.names[shard]))
         ranks = random_bits(np.array([key], np.uint64), self.names)
-        chosen = np.arange(len(ranks))
-        if first < len(ranks):  # a partition is cheaper than a sort
-            chosen = np.flatnonzero(ranks <= np.partition(ranks, first)[first])
-        # Shards with equal contents are interchangeable.
-        order = chosen[np.argsort(ranks[chosen], kind="stable")]
+        order = np.argsort(ranks, kind="stable")  # shards with equal contents are interchangeable
         others: npt.NDArray[np.int64] = order[order != shard]
         return others
 
@@ -138,14 +132,9 @@ def choose_pool(
     """
     if config.pairing == "none":
         return (shard,)
-    first, fitting = 0, 0
-    others = np.empty(0, np.int64)
-    while fitting == len(others) and len(others) < len(files) - 1:
-        first = max(_FIRST_OTHERS, 4 * first)
-        others = ranking.others(shard, first=first)
-        fitting = int(
-            np.count_nonzero(np.cumsum(ranking.sizes[others]) <= config.negative_pool_bytes)
-        )
+    others = ranking.others(shard)
+    sizes = np.cumsum(ranking.sizes[others])
+    fitting = int(np.count_nonzero(sizes <= config.negative_pool_bytes))
     is_small = (files[shard].rows or 0) < POOL_DOCUMENTS
     return (shard, *others[: max(fitting, int(is_small))].tolist())
 

@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.arrays import Int64s, TokenIds, offsets_of
-from schemas.errors import ArtifactCorruptError
 
 
 @dataclass(frozen=True)
@@ -25,9 +24,6 @@ class TokenDocuments:
         document_ids: Id of each document. Empty for shards that only serve in a pool.
         shard_rows: Rows of the documents in their token shard, ascending, int64 of shape
             (documents,). None: all rows of the shard.
-
-    Raises:
-        ArtifactCorruptError: A sentence has no token, or the sentences are not all tokens.
     """
 
     token_ids: TokenIds
@@ -35,18 +31,6 @@ class TokenDocuments:
     sentence_offsets: Int64s
     document_ids: Sequence[str] = ()
     shard_rows: Int64s | None = None
-
-    def __post_init__(self) -> None:
-        offsets, lengths = self.sentence_offsets, self.sentence_lengths
-        if len(lengths) and lengths.min() == 0:
-            sentence = int(lengths.argmin())
-            row = int(np.searchsorted(offsets, sentence, side="right")) - 1
-            raise self._misfit(f"sentence {sentence - offsets[row]} of row {row} has no token")
-        if self.token_bounds[-1] != len(self.token_ids):
-            raise self._misfit(
-                f"the sentences have {self.token_bounds[-1]} tokens together, the shard has "
-                f"{len(self.token_ids)}"
-            )
 
     def __len__(self) -> int:
         return len(self.sentence_offsets) - 1
@@ -74,7 +58,3 @@ class TokenDocuments:
     def document_bounds(self) -> Int64s:
         """Document d has the tokens document_bounds[d] .. document_bounds[d+1]."""
         return self.token_bounds[self.sentence_offsets]
-
-    @staticmethod
-    def _misfit(problem: str) -> ArtifactCorruptError:
-        return ArtifactCorruptError(f"tokenized documents: {problem}. Build the tokens again")

@@ -14,11 +14,11 @@ from pipelines.io.raw_files import FileDigests, digest_file, list_folder_of, ope
 from schemas.errors import ChecksumError, InputError
 from schemas.redaction import public_address
 
-# If two lists have a file, the stronger digest is used.
-_ALGORITHMS = ("sha256", "sha1", "md5")
 _LIST = re.compile(r"(?:^|.*[-_.])(sha256|sha1|md5)sums?(?:\.txt|[-_.].*\.txt)?$", re.IGNORECASE)
 _LINE = re.compile(r"([0-9A-Fa-f]+) [ *](.+)")
-_HEX_DIGITS = {"sha256": 64, "sha1": 40, "md5": 32}
+_HEX_DIGITS = {"md5": 32, "sha1": 40, "sha256": 64}
+"""Number of hex digits by algorithm, the strongest last."""
+
 _MOST_BYTES = 64 << 20
 
 
@@ -88,26 +88,18 @@ def verify_file(
 
 
 def _read_lists(file_uri: str) -> Mapping[str, PublishedChecksum]:
-    known: dict[str, PublishedChecksum] = {}
-    for uri, name in list_folder_of(file_uri):
-        match = _LIST.match(name)
-        if match is None:
-            continue
-        algorithm = match[1].lower()
-        for file_name, digest in _read_list(uri, algorithm=algorithm):
-            other = known.get(file_name)
-            if other is None or _rank(algorithm) < _rank(other.algorithm):
-                known[file_name] = PublishedChecksum(algorithm, digest, uri)
-            elif other.algorithm == algorithm and other.hex_digest != digest:
-                raise ChecksumError(
-                    f"{file_name}: {other.uri} says {algorithm} {other.hex_digest}, but {uri} says "
-                    f"{digest}. Take the list away that is out of date"
-                )
-    return known
-
-
-def _rank(algorithm: str) -> int:
-    return _ALGORITHMS.index(algorithm)
+    """Return the checksums in the folder of a file by name, of two lists those of the stronger."""
+    lists = [
+        (match[1].lower(), uri)
+        for uri, name in list_folder_of(file_uri)
+        if (match := _LIST.match(name)) is not None
+    ]
+    lists.sort(key=lambda entry: _HEX_DIGITS[entry[0]])
+    return {
+        file_name: PublishedChecksum(algorithm, digest, uri)
+        for algorithm, uri in lists
+        for file_name, digest in _read_list(uri, algorithm=algorithm)
+    }
 
 
 def _read_list(uri: str, *, algorithm: str) -> list[tuple[str, str]]:

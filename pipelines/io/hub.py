@@ -14,6 +14,10 @@ from schemas.errors import InputError, MissingInputError, NetworkError
 
 PROTOCOL = "hf://"
 _COMMIT = re.compile(r"[0-9a-f]{40}")
+_ACCESS_ADVICE = (
+    "Where it has terms or is private, accept them on its page, and set HF_TOKEN to a token that "
+    "has access"
+)
 _SECONDS = 10
 """Time limit of a request for the commit of a branch."""
 
@@ -95,25 +99,18 @@ def hub_error(url: str, error: Exception, *, advice: str) -> InputError:
             problem = getattr(error, "msg", str(error))
             return InputError(f"{url}: expected hf://ORG/NAME or hf://ORG/NAME@REVISION. {problem}")
         case errors.GatedRepoError():
-            return InputError(
-                f"{url}: expected a repository whose terms you accepted. Accept them on its page, "
-                "and set HF_TOKEN to a token of yours"
-            )
-        case errors.RepositoryNotFoundError():
+            return InputError(f"{url}: the Hub refuses access. {_ACCESS_ADVICE}")
+        case (
+            errors.RepositoryNotFoundError()
+            | errors.RevisionNotFoundError()
+            | errors.EntryNotFoundError()
+            | FileNotFoundError()
+        ):
             return MissingInputError(
-                f"{url}: no such repository, or a private one. Correct the name, or set HF_TOKEN "
-                "to a token that has access"
-            )
-        case errors.RevisionNotFoundError():
-            return MissingInputError(
-                f"{url}: no such branch, tag or commit. Correct it after the @"
+                f"{url}: no such repository, revision or file, or a private one. Correct the name. "
+                f"{_ACCESS_ADVICE}"
             )
         case errors.HfHubHTTPError(response=response) if response.status_code in (401, 403):
-            return InputError(
-                f"{url}: the Hub refuses access ({response.status_code}). Set HF_TOKEN to a token "
-                "that has access"
-            )
-        case FileNotFoundError() | errors.EntryNotFoundError():
-            return MissingInputError(f"{url}: no such file or folder in the repository")
+            return InputError(f"{url}: the Hub refuses access. {_ACCESS_ADVICE}")
     reason = (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
     return NetworkError(f"{url}: the Hub does not answer: {reason}. {advice}", file=url)

@@ -21,7 +21,6 @@ COMPRESSED_SUFFIXES = (".gz", ".bz2", ".zst")
 
 _HEAD = 16
 _TAIL = 1 << 12
-_WIDE_MARKS = (b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff")
 _UTF8_MARK = b"\xef\xbb\xbf"
 # Includes the marks of Chinese, Japanese and Hindi in UTF-8, without a following space.
 _SENTENCE_END = re.compile(
@@ -53,7 +52,7 @@ def read_lines(
     start: int = 0,
     end: int | None = None,
     longest: int = 0,
-    on_encoding: Callable[[str], object] | None = None,
+    on_encoding: Callable[[str], object],
 ) -> Generator[Line, None, None]:
     """Yield the lines that begin in the bytes from `start` to `end`.
 
@@ -63,16 +62,14 @@ def read_lines(
         end: End of the range; None for the end of the file, also of one that is not plain UTF-8.
         longest: Maximum length of a line in bytes. Longer lines are split at the end of a sentence.
             0: lines of more than `MAX_LINE_BYTES` are refused.
-        on_encoding: If given, a whole file is converted to UTF-8, and this is called with its
-            encoding if that is another one.
+        on_encoding: Called with the encoding of a whole file that is not in UTF-8.
 
     Raises:
         CorruptInputError: A compressed file is truncated or damaged.
-        InputError: A line has more than `MAX_LINE_BYTES`, or the text is UTF-16 or UTF-32 and is
-            not converted.
+        InputError: A line has more than `MAX_LINE_BYTES`.
     """
     chunks: Iterator[bytes] = read_chunks(file, start=start)
-    if on_encoding is not None and start == 0 and end is None:
+    if start == 0 and end is None:
         chunks = convert_to_utf8(chunks, on_encoding, encoding=file.encoding)
     yield from _cut(chunks, where=file.uri, start=start, end=end, longest=longest)
 
@@ -105,8 +102,6 @@ def _cut(
 ) -> Generator[Line, None, None]:
     position, rest, waiting = start, list[bytes](), 0  # of an incomplete line
     for chunk in chunks:
-        if position == 0 and not rest:
-            _refuse_wide(chunk, where=where)
         head, *tail = chunk.split(b"\n")
         rest.append(head)
         waiting += len(head)
@@ -176,11 +171,3 @@ def _last_end(pattern: re.Pattern[bytes], data: bytes, start: int) -> int:
 def _line(position: int, data: bytes, length: int) -> Line:
     text = data.removeprefix(_UTF8_MARK) if position == 0 else data
     return Line(position, position + length, text.removesuffix(b"\r"))
-
-
-def _refuse_wide(head: bytes, *, where: str) -> None:
-    if head.startswith(_WIDE_MARKS):
-        raise InputError(
-            f"{where}: expected UTF-8, got UTF-16 or UTF-32. Convert it, e.g. `iconv -f UTF-16 -t "
-            "UTF-8`"
-        )

@@ -195,16 +195,6 @@ def list_folder_of(uri: str) -> list[tuple[str, str]]:
     return sorted((_uri(fs, other), _base(other)) for other in _list(fs, _parent(path)))
 
 
-def describe_file(uri: str, *, name: str) -> SourceFile:
-    """Return a file with its size and sha256.
-
-    Raises:
-        InputError: It is missing, cannot be read, or changes while it is read.
-    """
-    read = digest_file(uri)
-    return SourceFile(uri=uri, name=name, size=read.size, sha256=read.digests["sha256"])
-
-
 def parallel_map(look: Callable[[_Item], _Found], items: Iterable[_Item]) -> list[_Found]:
     """Return what a function returns for each item, in their order. Raise the first error.
 
@@ -239,7 +229,7 @@ def describe_each(
     """Describe files from `expand_paths` in parallel.
 
     Args:
-        found: Files from `expand_paths`.
+        names: Files from `expand_paths`.
         observers: Returns the observers of a file, by its name. They see each file in the pass that
             computes its digest.
     """
@@ -261,11 +251,11 @@ def describe_files(
     name, so that names do not depend on paths or order.
 
     Args:
-        found: Files from `expand_paths`.
+        names: Files from `expand_paths`.
         observers: As in `describe_each`.
 
     Raises:
-        InputError: A file cannot be read (`describe_file`).
+        InputError: A file cannot be read (`digest_file`).
     """
     files: dict[tuple[str, str], DescribedFile] = {}
     for described in describe_each(names, observers):

@@ -123,16 +123,11 @@ class SketchShard(CacheableShardFn):
     def setup(self) -> None:
         self._hasher = WordHasher()
 
-    def identity(self, item: ShardItem) -> Any:
-        return item.identity()
-
-    def rename_files(self, files: Sequence[FileEntry], item: ShardItem) -> list[FileEntry]:
-        return [entry.model_copy(update={"path": _shard_path(item.number)}) for entry in files]
-
     def process(self, item: ShardItem) -> WorkResult:
         counters, keys = Counters(), list[pa.Table]()
-        path = _shard_path(item.number)
-        with ShardWriter(path, schema=MINHASH_SKETCHES, output=self.output) as shard:
+        with ShardWriter(
+            self.shard_path(item), schema=MINHASH_SKETCHES, output=self.output
+        ) as shard:
             for rows, documents in kept_rows(item, counters):
                 made = sketches(rows, documents, config=self.config, hasher=self._hasher)
                 counters.count("ngrams", len(made.column("ngrams").flatten()))
@@ -208,10 +203,6 @@ def _seconds(timestamp: str | None) -> int:
         return NO_TIME
     utc = time if time.tzinfo else time.replace(tzinfo=datetime.UTC)
     return int(utc.timestamp())
-
-
-def _shard_path(number: int) -> str:
-    return f"part-{number:05d}.arrow"
 
 
 class Members(NamedTuple):

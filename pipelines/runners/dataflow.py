@@ -44,109 +44,6 @@ _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 _REMEDY = "pip install 'bertloom[dataflow]'"
 
 
-class DataflowApi:
-    """Client for the jobs of a project in a region."""
-
-    def __init__(self, flags: Sequence[str]) -> None:
-        """Send no request yet.
-
-        Args:
-            flags: Beam options, of which those about the project and the endpoint are used.
-
-        Raises:
-            ConfigError: The client is not installed, or there are no credentials.
-        """
-        try:
-            from google.cloud import dataflow  # lazy: only jobs on Dataflow need it
-        except ImportError as error:
-            raise ConfigError(f"Dataflow's client is not installed: {_REMEDY}") from error
-        values = {flag.partition("=")[0]: flag.partition("=")[2] for flag in flags}
-        self.project, self.region = values["--project"], values["--region"]
-        self._types = dataflow
-        endpoint = values.get("--dataflow_endpoint", "")
-        # As Beam's own client reads an endpoint.
-        how = {
-            "credentials": _credentials(values),
-            "transport": "rest" if "localhost" in endpoint or "sandbox" in endpoint else None,
-            "client_options": {"api_endpoint": endpoint.rstrip("/")} if endpoint else None,
-        }
-        self._jobs = dataflow.JobsV1Beta3Client(**how)
-        self._messages = dataflow.MessagesV1Beta3Client(**how)
-
-    def running(self, name: str) -> list[SubmittedJob]:
-        """Return the unfinished jobs with a name."""
-        request = self._types.ListJobsRequest(
-            filter=self._types.ListJobsRequest.Filter.ACTIVE, name=name
-        )
-        jobs = self._call("list jobs", self._jobs.list_jobs, request, convert=list)
-        return [self.submitted(name, job.id) for job in jobs if job.name == name]
-
-    def submitted(self, name: str, job: str) -> SubmittedJob:
-        """Return a job with its page."""
-        page = f"{_CONSOLE}/{self.region}/{job}?project={self.project}"
-        return SubmittedJob(name, "dataflow", job, page)
-
-    def state(self, job: str) -> str:
-        """Return the state of a job, such as `RUNNING`."""
-        request = self._types.GetJobRequest(job_id=job)
-        response = self._call(f"look at job {job}", self._jobs.get_job, request)
-        return str(response.current_state.name).removeprefix(_STATE_PREFIX)
-
-    def cancel(self, job: str) -> None:
-        """Cancel a job."""
-        cancelled = self._types.Job(requested_state=self._types.JobState.JOB_STATE_CANCELLED)
-        request = self._types.UpdateJobRequest(job_id=job, job=cancelled)
-        self._call(f"cancel job {job}", self._jobs.update_job, request)
-
-    def failure_reason(self, job: str) -> str:
-        """Return why a job failed; "" if it is not known yet."""
-        importance = self._types.JobMessageImportance.JOB_MESSAGE_ERROR
-        request = self._types.ListJobMessagesRequest(job_id=job, minimum_importance=importance)
-        messages = self._call(
-            f"read the messages of job {job}",
-            self._messages.list_job_messages,
-            request,
-            convert=list,
-        )
-        return failure([str(message.message_text) for message in messages])
-
-    def _call(
-        self,
-        action: str,
-        method: Callable[..., Any],
-        request: Any,
-        *,
-        convert: Callable[[Any], Any] = lambda response: response,
-    ) -> Any:
-        """Return the response of Dataflow, converted, as more pages are more requests.
-
-        Raises:
-            EngineUnreachableError: Dataflow does not answer, or refuses.
-        """
-        from google.api_core.exceptions import GoogleAPIError
-        from google.auth.exceptions import GoogleAuthError
-
-        request.project_id, request.location = self.project, self.region
-        try:
-            return convert(method(request, timeout=_REQUEST_SECONDS))
-        except (GoogleAPIError, GoogleAuthError, OSError) as error:
-            reason = str(getattr(error, "message", "")) or str(error)
-            raise EngineUnreachableError(
-                f"Dataflow (project {self.project}, {self.region}) did not {action}: {reason}"
-            ) from error
-
-
-def failure(messages: Sequence[str]) -> str:
-    """Return the cause in the error messages of a job, a worker's last message first.
-
-    >>> failure(["Traceback ...\\nOSError: no disk left", "Workflow failed. Causes: S01 failed"])
-    'OSError: no disk left'
-    """
-    of_job = [text for text in messages if text.startswith("Workflow failed")]
-    of_workers = [text for text in messages if text not in of_job]
-    return root_cause("\n".join([*of_job, *of_workers]))
-
-
 def _credentials(values: Mapping[str, str]) -> Any:
     """Return the credentials of the environment, as Beam finds them.
 
@@ -230,9 +127,9 @@ class DataflowRunner(EngineRunner):
         self.ships_worker_package = not names & _INSTALL_CODE
         """True if each job installs a package of bertloom on its workers."""
 
-    @functools.cached_property
-    def _api(self) -> DataflowApi:
-        return DataflowApi(self.flags)
+        values = {flag.partition("=")[0]: flag.partition("=")[2] for flag in self.flags}
+        self._values: Mapping[str, str] = values
+        self._project, self._region = values["--project"], values["--region"]
 
     def problems(self, urls: Sequence[str]) -> Iterator[BertloomError | None]:
         for flag in self.flags:
@@ -242,7 +139,7 @@ class DataflowRunner(EngineRunner):
         if self.ships_worker_package:
             yield error_of(lambda: worker_requirements(file_system_packages(urls)))
         # Credentials, the project, the region and whether the API is switched on, in one request.
-        yield error_of(lambda: self._api.running("bertloom"))
+        yield error_of(lambda: self.find_jobs("bertloom"))
 
     def describe_job(self, urls: Sequence[str]) -> Iterator[str]:
         if self.ships_worker_package:
@@ -250,11 +147,89 @@ class DataflowRunner(EngineRunner):
             yield f"  {_EXTRA_PACKAGE}={package_name()}"
             yield f"workers install this package, made for each job, and {', '.join(requirements)}"
 
+    # Requests to Dataflow
+
+    @functools.cached_property
+    def _types(self) -> Any:
+        try:
+            from google.cloud import dataflow  # lazy: only jobs on Dataflow need it
+        except ImportError as error:
+            raise ConfigError(f"Dataflow's client is not installed: {_REMEDY}") from error
+        return dataflow
+
+    @functools.cached_property
+    def _clients(self) -> tuple[Any, Any]:
+        """Clients of jobs and of their messages."""
+        endpoint = self._values.get("--dataflow_endpoint", "")
+        # As Beam's own client reads an endpoint.
+        options = {
+            "credentials": _credentials(self._values),
+            "transport": "rest" if "localhost" in endpoint or "sandbox" in endpoint else None,
+            "client_options": {"api_endpoint": endpoint.rstrip("/")} if endpoint else None,
+        }
+        types = self._types
+        return types.JobsV1Beta3Client(**options), types.MessagesV1Beta3Client(**options)
+
+    def _call(
+        self,
+        action: str,
+        method: Callable[..., Any],
+        request: Any,
+        *,
+        convert: Callable[[Any], Any] = lambda response: response,
+    ) -> Any:
+        """Return the response of Dataflow, converted, as more pages are more requests.
+
+        Raises:
+            EngineUnreachableError: Dataflow does not answer, or refuses.
+        """
+        from google.api_core.exceptions import GoogleAPIError
+        from google.auth.exceptions import GoogleAuthError
+
+        request.project_id, request.location = self._project, self._region
+        try:
+            return convert(method(request, timeout=_REQUEST_SECONDS))
+        except (GoogleAPIError, GoogleAuthError, OSError) as error:
+            reason = str(getattr(error, "message", "")) or str(error)
+            raise EngineUnreachableError(
+                f"Dataflow (project {self._project}, {self._region}) did not {action}: {reason}"
+            ) from error
+
     def find_jobs(self, name: str) -> list[SubmittedJob]:
-        return self._api.running(name)
+        types, (client, _) = self._types, self._clients
+        request = types.ListJobsRequest(filter=types.ListJobsRequest.Filter.ACTIVE, name=name)
+        jobs = self._call("list jobs", client.list_jobs, request, convert=list)
+        return [self._submitted(name, job.id) for job in jobs if job.name == name]
+
+    def _submitted(self, name: str, job_id: str) -> SubmittedJob:
+        """Return a job with its page."""
+        page = f"{_CONSOLE}/{self._region}/{job_id}?project={self._project}"
+        return SubmittedJob(name, self.name, job_id, page)
 
     def cancel(self, job_id: str) -> None:
-        self._api.cancel(job_id)
+        types, (client, _) = self._types, self._clients
+        cancelled = types.Job(requested_state=types.JobState.JOB_STATE_CANCELLED)
+        request = types.UpdateJobRequest(job_id=job_id, job=cancelled)
+        self._call(f"cancel job {job_id}", client.update_job, request)
+
+    def job_state(self, job_id: str) -> str:
+        """Return the state of a job, such as `RUNNING`."""
+        request = self._types.GetJobRequest(job_id=job_id)
+        response = self._call(f"look at job {job_id}", self._clients[0].get_job, request)
+        return str(response.current_state.name).removeprefix(_STATE_PREFIX)
+
+    def job_error(self, job_id: str) -> str:
+        """Return why a job failed, if possible as its worker says it; "" if it is not known yet."""
+        types, (_, client) = self._types, self._clients
+        importance = types.JobMessageImportance.JOB_MESSAGE_ERROR
+        request = types.ListJobMessagesRequest(job_id=job_id, minimum_importance=importance)
+        action = f"read the messages of job {job_id}"
+        messages = self._call(action, client.list_job_messages, request, convert=list)
+        texts = [str(message.message_text) for message in messages]
+        texts.sort(key=lambda text: not text.startswith("Workflow failed"))
+        return root_cause("\n".join(texts))
+
+    # Jobs
 
     @contextlib.contextmanager
     def job_flags(self, submission: Submission, num_elements: int) -> Iterator[list[str]]:
@@ -283,25 +258,26 @@ class DataflowRunner(EngineRunner):
                 f"{job}: could not be submitted to Dataflow: {root_cause(str(text)) or repr(error)}"
             ) from error
         submission = current_submission(job)
-        submitted = _DataflowJob(self._api, str(result.job_id()), submission)
-        submission.on_submitted(submitted.submitted)
-        return submitted
+        submitted = self._submitted(submission.name, str(result.job_id()))
+        submission.on_submitted(submitted)
+        return _DataflowJob(self, submitted, submission)
 
 
 class _DataflowJob(EngineJob):
     """Job that was submitted to Dataflow."""
 
-    def __init__(self, api: DataflowApi, job_id: str, submission: Submission) -> None:
-        self._api, self._submission = api, submission
-        self.submitted = api.submitted(submission.name, job_id)
+    def __init__(
+        self, runner: DataflowRunner, submitted: SubmittedJob, submission: Submission
+    ) -> None:
+        self._runner, self.submitted, self._submission = runner, submitted, submission
 
     def poll(self) -> str:
-        return self._api.state(self.submitted.id)
+        return self._runner.job_state(self.submitted.id)
 
     def failure_reason(self, state: str) -> str:
         if state == "FAILED":
             for _ in range(_MESSAGE_POLLS):
-                if reason := self._api.failure_reason(self.submitted.id):
+                if reason := self._runner.job_error(self.submitted.id):
                     return f"{reason} (job {self.submitted.id} on Dataflow)"
                 self._submission.sleep(1.0)
         return (

@@ -50,24 +50,17 @@ def find_jar(config: ServerConfig) -> str:
     location = config.job_server or os.environ.get(FOLDER_VARIABLE, "")
     if not location and config.download:
         return ""
-    path = Path(location).expanduser()
-    if not location or not path.exists():
-        problem = f"{location}: no such file or folder" if location else "no job server configured"
-        raise ConfigError(f"{problem}. {_how_to_get_one(config)}")
-    if path.is_file():
+    path, engine = Path(location).expanduser(), _engine(config)
+    if location and path.is_file():
         return str(path)
-    engine = _engine(config)
-    jars = sorted(path.glob(f"beam-runners-{engine}*-job-server-*.jar"))
-    if not jars:
+    name = f"beam-runners-{engine}*-job-server-*.jar"
+    jars = sorted(path.glob(name)) if location else []
+    if len(jars) != 1:
+        names = ", ".join(jar.name for jar in jars) or "none"
+        where = f" in {location}" if location else ""
         raise ConfigError(
-            f"{path}: expected a job server, beam-runners-{engine}*-job-server-*.jar, got none. "
-            f"{_how_to_get_one(config)}"
-        )
-    if len(jars) > 1:
-        raise ConfigError(
-            f"{path}: expected one job server for {engine}, got "
-            f"{', '.join(jar.name for jar in jars)}. Set execution.{engine}.job_server to one of "
-            "them"
+            f"execution.{engine}.job_server: expected a jar, or a folder with one {name}, got "
+            f"{names}{where}. {_how_to_get_one(config)}"
         )
     return str(jars[0])
 

@@ -26,7 +26,7 @@ from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import forkserver
 from typing import Any
 
-from pipelines.progress import ItemProgress, Recorder, current_recorder, set_recorder
+from pipelines.progress import RecordItem, current_record_item, set_record_item
 from pipelines.runners.job_context import current_submission
 from schemas.error_serialization import deserialize_error, serialize_error
 from schemas.errors import RunnerError
@@ -103,7 +103,7 @@ class WorkerPool:
         """
         pickled, waiting = pickle.dumps(function), iter(arguments)
         submission, running = current_submission("job"), set[Future[Any]]()
-        self._listener.recorder = current_recorder()
+        self._listener.record_item = current_record_item()
         try:
             while True:
                 for argument in waiting:
@@ -147,13 +147,13 @@ class WorkerPool:
 class _Listener(logging.handlers.QueueListener):
     """Receives log records, and progress of items by number, from the workers."""
 
-    recorder: Recorder | None = None
+    record_item: RecordItem | None = None
 
     def handle(self, record: Any) -> None:
         if isinstance(record, logging.LogRecord):
             super().handle(record)
-        elif self.recorder is not None:
-            self.recorder.record(*record)
+        elif self.record_item is not None:
+            self.record_item(*record)
 
 
 class _LogHandler(logging.Handler):
@@ -255,18 +255,8 @@ def _initialize_worker(environment: dict[str, str], messages: Any, level: int) -
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     logging.getLogger().addHandler(logging.handlers.QueueHandler(messages))
     logging.getLogger().setLevel(level)
-    set_recorder(_QueueRecorder(messages))
+    set_record_item(lambda number, progress: messages.put_nowait((number, progress)))
     threading.Thread(target=_exit_with_parent, daemon=True).start()
-
-
-class _QueueRecorder:
-    """Sends the progress of items to the parent."""
-
-    def __init__(self, messages: Any) -> None:
-        self._messages = messages
-
-    def record(self, number: int, progress: ItemProgress) -> None:
-        self._messages.put_nowait((number, progress))
 
 
 def _exit_with_parent() -> None:

@@ -60,11 +60,12 @@ def write_worker_package(folder: Path, *, file_systems: Iterable[str] = ()) -> P
         Path of the wheel.
 
     Raises:
-        ConfigError: A source or a library is missing here.
+        ConfigError: A library is missing here.
         OSError: The folder cannot be written.
     """
     path = folder / package_name()
-    members = {**_sources(), **_metadata(tuple(file_systems))}
+    members = {name: source.read_bytes() for name, source in code_files()}
+    members |= _metadata(tuple(file_systems))
     record = f"{DISTRIBUTION}-{_version()}.dist-info/RECORD"
     lines = [f"{name},{_sha256(data)},{len(data)}" for name, data in members.items()]
     members[record] = "\n".join([*lines, f"{record},,", ""]).encode()
@@ -81,18 +82,6 @@ def write_worker_package(folder: Path, *, file_systems: Iterable[str] = ()) -> P
 def _sha256(data: bytes) -> str:
     digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest())
     return f"sha256={digest.rstrip(b'=').decode()}"
-
-
-def _sources() -> dict[str, bytes]:
-    sources = {name: path.read_bytes() for name, path in code_files()}
-    packages = {name.split("/")[0] for name in sources if name.endswith("/__init__.py")}
-    if packages != {"pipelines", "schemas"}:
-        raise ConfigError(
-            f"{Path(__file__).parents[2]}: expected sources (.py) of pipelines and schemas, found "
-            f"{', '.join(sorted(packages)) or 'none'}. Install bertloom from its wheel, or work in "
-            "a checkout"
-        )
-    return sources
 
 
 def worker_requirements(file_systems: Iterable[str] = ()) -> list[str]:

@@ -23,7 +23,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, ClassVar, Protocol, cast
 
 from pydantic import BaseModel, ConfigDict
 
@@ -32,7 +32,6 @@ from pipelines.io.file_systems import file_system, open_stream, protocols_of
 from pipelines.io.files import add_path_to_errors, is_physical_name, physical_name
 from pipelines.io.local_files import CANNOT_LINK
 from pipelines.shard_job.work import Blob, ShardFn, WorkItem, WorkResult
-from schemas.errors import ConfigError
 from schemas.json_files import dump_json
 from schemas.manifest import FileEntry, RelativePath, Reuse
 
@@ -44,7 +43,14 @@ _log = logging.getLogger(__name__)
 
 
 class CacheableShardFn(ShardFn, Protocol):
-    """Work whose items can be restored."""
+    """Work whose items can be restored. By default, each has one shard."""
+
+    shard_folder: ClassVar[str] = ""
+    """Folder of the shards in the output, with a slash at its end. "": the output itself."""
+
+    def shard_path(self, item: Any) -> str:
+        """Return the logical name of the shard of an item."""
+        return f"{self.shard_folder}part-{item.number:05d}.arrow"
 
     def setup(self) -> None:
         """Open what is read-only and large, once per worker. Default: nothing."""
@@ -54,11 +60,13 @@ class CacheableShardFn(ShardFn, Protocol):
         """Return everything that determines the item's output, as JSON values.
 
         Not part of it: configuration, code and environment of the stage, and names and numbers that
-        only locate the item in this job.
+        only locate the item in this job. Default: the identity of the item.
         """
+        return item.identity()
 
     def rename_files(self, files: Sequence[FileEntry], item: Any) -> list[FileEntry]:
         """Return an earlier item's files with the names and numbers that they have in this job."""
+        return [entry.model_copy(update={"path": self.shard_path(item)}) for entry in files]
 
     def load_blobs(self, files: Sequence[FileEntry]) -> list[Blob]:
         """Return the blobs of a restored item, whose files are in the output folder."""
@@ -95,30 +103,19 @@ def item_key(identity: Any) -> str:
 
 @dataclass
 class ItemCache:
-    """Cache of a stage, and the folder of a job's output in the same store. Workers get a copy.
-
-    Raises:
-        ConfigError: The folders are not `ROOT/pieces/STAGE/DIGEST` and a folder below the same
-            ROOT.
-    """
+    """Cache of a stage, and the folder of a job's output in the same store. Workers get a copy."""
 
     folder: str
-    """URL of the folder of the cache."""
+    """URL of the folder of the cache, `ROOT/pieces/STAGE/DIGEST`."""
 
     output: str
-    """URL of the folder that this job writes to."""
+    """URL of the folder that this job writes to, below `ROOT`."""
 
     def __post_init__(self) -> None:
         self._fs, folder = file_system(self.folder)
-        other, output = file_system(self.output)
+        _, output = file_system(self.output)
         self._folder, self._output = folder.rstrip("/"), output.rstrip("/")
-        self._root, name, *_ = self._folder.rsplit("/", 3)
-        is_inside = type(other) is type(self._fs) and output.startswith(f"{self._root}/")
-        if name != "pieces" or not is_inside:
-            raise ConfigError(
-                f"item cache: expected ROOT/pieces/STAGE/DIGEST and an output folder within one "
-                f"store, got {self.folder} and {self.output}"
-            )
+        self._root = self._folder.rsplit("/", 3)[0]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ItemCache, (self.folder, self.output)  # each worker has other credentials

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Self
 
-from pipelines.progress import ItemProgress, current_recorder, item_scope
+from pipelines.progress import ItemProgress, current_record_item, item_scope
 from pipelines.runners.job_context import bertloom_errors
 from pipelines.shard_job.job_files import JobFiles, ResultList
 from pipelines.shard_job.spill import SpillFile, read_blobs
@@ -35,10 +35,8 @@ class ItemProcessor:
 def record_finished(result: WorkResult) -> int:
     """Report an item as finished to the progress of this job, and return its rows."""
     rows = sum(entry.rows or 0 for entry in result.files)
-    recorder = current_recorder()
-    if recorder is not None:
-        size_bytes = sum(entry.size_bytes for entry in result.files)
-        recorder.record(result.index, ItemProgress(1.0, rows, size_bytes))
+    if record_item := current_record_item():
+        record_item(result.index, ItemProgress(1.0, rows))
     return rows
 
 

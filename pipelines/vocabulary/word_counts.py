@@ -10,7 +10,7 @@ import functools
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -48,6 +48,8 @@ WORD_COUNTS_FILE = "word-counts.arrow"
 class CountWords(CacheableShardFn):
     """Counts the words of one document shard."""
 
+    shard_folder = "__counts__/"
+
     lowercase: bool
     output: str
 
@@ -58,23 +60,13 @@ class CountWords(CacheableShardFn):
             words = count_words(batch.column("sentences").flatten(), lowercase=self.lowercase)
             counts = merge_counts([counts, words])
         counters.count("words", pc.sum(counts.column("count")).as_py() or 0)
-        entry = _write_counts(_shard_path(item), counts, output=self.output, compression="zstd")
+        entry = _write_counts(self.shard_path(item), counts, output=self.output, compression="zstd")
         return WorkResult(item.number, [entry], counters, list(_word_blobs(counts)))
-
-    def identity(self, item: ShardItem) -> Any:
-        return item.identity()
-
-    def rename_files(self, files: Sequence[FileEntry], item: ShardItem) -> list[FileEntry]:
-        return [entry.model_copy(update={"path": _shard_path(item)}) for entry in files]
 
     def load_blobs(self, files: Sequence[FileEntry]) -> list[Blob]:
         (entry,) = files
         with open_shard(f"{self.output}/{entry.stored_name}", expected=WORD_COUNTS) as reader:
             return list(_word_blobs(reader.read_all()))
-
-
-def _shard_path(item: ShardItem) -> str:
-    return f"__counts__/part-{item.number:05d}.arrow"
 
 
 def _write_counts(

@@ -171,18 +171,10 @@ def check_vocab(vocab: Sequence[str], *, where: str = "vocabulary") -> None:
     """
     line_of: dict[str, int] = {}
     for line, token in enumerate(vocab, start=1):
-        if not token:
+        if not token or any(character.isspace() for character in token):
             raise VocabularyError(
-                f'{where}, line {line}: expected a token, got "". Remove the line'
-            )
-        if token.endswith("\r"):
-            raise VocabularyError(
-                f"{where}, line {line}: expected line feeds only, got a carriage return after "
-                f"{token[:-1]!r}. Convert the line ends"
-            )
-        if any(character.isspace() for character in token):
-            raise VocabularyError(
-                f"{where}, line {line}: expected one token per line, got white space in {token!r}"
+                f"{where}, line {line}: expected one token without white space, got {token!r}. "
+                "Remove the line or the white space, such as carriage returns at line ends"
             )
         if token in line_of:
             raise VocabularyError(

@@ -59,10 +59,10 @@ def updates() -> Iterator[Updates]:
 
 def test_finished_items_count_by_their_weight(updates: Updates) -> None:
     with watch(30, 10) as job:
-        job.record(1, ItemProgress(1.0, 3, 100))
+        job.record(1, ItemProgress(1.0, 3))
         updates.wait_for(0.5)
-        job.record(0, ItemProgress(1.0, 4, 200))
-    assert updates[-1][:5] == ("build", 2, 2, "item", 300)
+        job.record(0, ItemProgress(1.0, 4))
+    assert updates[-1][:4] == ("build", 2, 2, "item")
     assert updates[-1].rows == 7
 
 

@@ -20,7 +20,8 @@ from support import complexity
 
 from flows.recipes.loader import recipe_from
 from flows.recipes.safe_yaml import parse_yaml
-from pipelines.books.clean_book import clean_books
+from pipelines.books.clean_book import clean_book
+from pipelines.books.gutenberg import split_books
 from pipelines.counters import Counters
 from pipelines.documents.sentences import split_sentences
 from pipelines.io.compression import Chunk
@@ -52,7 +53,7 @@ def chinese_page(text: str) -> None:
 
 
 def book(text: str) -> None:
-    for cleaned in clean_books(text):
+    for cleaned in map(clean_book, split_books(text)):
         split_sentences(cleaned.paragraphs, "en", max_characters=1000)
 
 

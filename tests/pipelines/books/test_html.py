@@ -7,7 +7,8 @@ import pytest
 from support import complexity
 from support.archive_builder import xhtml
 
-from pipelines.books.clean_book import clean_books
+from pipelines.books.clean_book import clean_book
+from pipelines.books.gutenberg import split_books
 from pipelines.books.html import read_html
 
 PROSE = (
@@ -84,7 +85,7 @@ def test_headings_are_dropped_as_those_of_plain_text() -> None:
         f"<h1>The Long Walk</h1><h2>CHAPTER I</h2><p>{PROSE}</p><h2>A Morning<br>by the River</h2>"
         f"<p>{PROSE}</p><p>“Yes,” she said.</p>"
     )
-    (book,) = clean_books(read_html(page).text)
+    (book,) = map(clean_book, split_books(read_html(page).text))
     assert book.paragraphs == [PROSE, PROSE, "“Yes,” she said."]
     assert book.dropped_words["heading"] == 10
 
@@ -95,7 +96,7 @@ def test_marks_of_project_gutenberg_are_found_in_a_page() -> None:
         f"GUTENBERG EBOOK A WALK ***</span></div></section><p>{PROSE}</p><section><div>*** END OF "
         "THE PROJECT GUTENBERG EBOOK A WALK ***</div><p>License.</p></section>"
     )
-    (book,) = clean_books(read_html(page).text)
+    (book,) = map(clean_book, split_books(read_html(page).text))
     assert (book.text.title, book.paragraphs) == ("A Walk", [PROSE])
 
 

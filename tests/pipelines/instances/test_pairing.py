@@ -30,7 +30,6 @@ from pipelines.instances.pairing import (
 from pipelines.instances.token_documents import TokenDocuments
 from pipelines.seeds import integers, key_for, random_bits, uniform
 from schemas.corpus_configs import InstancesConfig, MaskingConfig
-from schemas.errors import ArtifactCorruptError
 
 Lengths = list[list[int]]  # tokens of each sentence of each document
 Shards = dict[int, Lengths]
@@ -327,12 +326,3 @@ def test_packing_fills_up_to_the_last_sentence_that_fits() -> None:
         pool_of({0: [[3, 3, 3, 20, 2, 1]]}), InstancesConfig(pairing="none", max_seq_length=10)
     )
     assert (packed.a_stop - packed.a_start).tolist() == [6, 3, 8, 8, 7]
-
-
-@pytest.mark.parametrize(
-    ("lengths", "message"),
-    [([2, 0, 3], "sentence 1 of row 0 has no token"), ([2, 1, 3], "6 tokens together.* 5")],
-)
-def test_misfitting_sentence_lengths_are_refused(lengths: list[int], message: str) -> None:
-    with pytest.raises(ArtifactCorruptError, match=message):
-        TokenDocuments(np.zeros(5, np.uint16), np.array(lengths, np.uint32), np.array([0, 3]))

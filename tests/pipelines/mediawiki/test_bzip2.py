@@ -20,8 +20,7 @@ from support.dump_builder import dump, page
 
 from pipelines.counters import Counters, check_balance
 from pipelines.io.compression import Damage, whole_blocks
-from pipelines.io.raw_files import describe_file
-from pipelines.io.splits import RawText
+from pipelines.io.splits import RawText, SourceFile
 from pipelines.mediawiki import bzip2 as bzip2_blocks
 from pipelines.mediawiki.bzip2 import (
     BlockRange,
@@ -68,7 +67,7 @@ def streams_around(streams: list[int], part: BlockRange) -> list[int]:
 
 def cut(path: Path, target_split_bytes: int) -> Ranges:
     size = path.stat().st_size
-    file = describe_file(str(path), name=path.name)
+    file = SourceFile(str(path), path.name, size, sha256="")
     starts = split_at_blocks(file, start=0, end=size, target_split_bytes=target_split_bytes)
     bounds: list[tuple[int, int | None]] = [(0, None), *starts, (size, None)]
     return [

@@ -16,7 +16,6 @@ from support.clean_environments import clean_python, install, libraries
 from typer.testing import CliRunner
 
 from flows.cli.app import app
-from pipelines.runners import worker_package
 from pipelines.runners.code import code_digest, code_files
 from pipelines.runners.worker_package import (
     file_system_packages,
@@ -69,14 +68,9 @@ def test_file_systems_are_those_of_the_urls() -> None:
     assert file_system_packages(urls) == ("gcsfs", "s3fs")
 
 
-def test_missing_sources_and_libraries_are_errors(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_missing_library_is_an_error() -> None:
     with pytest.raises(ConfigError, match="workers need no-such-thing"):
         worker_requirements(["no-such-thing"])
-    monkeypatch.setattr(worker_package, "code_files", lambda: iter(()))
-    with pytest.raises(ConfigError, match=r"expected sources .* found none"):
-        write_worker_package(tmp_path)
 
 
 def test_command_writes_the_wheel(tmp_path: Path) -> None:

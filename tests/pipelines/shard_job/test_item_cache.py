@@ -30,7 +30,6 @@ from pipelines.shard_job.item_cache import (
 )
 from pipelines.shard_job.work import Blob, WorkResult
 from schemas.corpus_configs import InstancesConfig
-from schemas.errors import ConfigError
 from schemas.manifest import FileEntry, Reuse, StageOutput
 
 
@@ -247,12 +246,6 @@ def test_files_are_copied_where_no_link_can_be_made(
     assert done == []
     assert Path(store.output(3), copied[0].files[0].stored_name).stat().st_nlink == 1
     assert len(list(Path(store.output(3)).iterdir())) == 2
-
-
-@pytest.mark.parametrize("pieces", ["{}/a/pieces/s/0", "{}/b/bits/s/0", "memory://pieces/s/0"])
-def test_cache_in_another_store_is_refused(tmp_path: Path, pieces: str) -> None:
-    with pytest.raises(ConfigError):
-        ItemCache(pieces.format(tmp_path), f"{tmp_path}/b/artifacts/s/1/data")
 
 
 def _shard(content: str, *, rows: int = 500, size: int = 1000) -> FileEntry:
