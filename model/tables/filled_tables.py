@@ -452,8 +452,10 @@ def _sweep_tables(sweep: Sweep) -> Iterator[FilledTable]:
     with_steps = any(map(_is_steps, axes.values()))
     for name, axis in axes.items():
         is_line = with_steps and axis.table in ("", STEPS_FIGURE.key) and not _is_steps(axis)
-        if not is_line and not _is_of(axis, FEATURES_TABLE):
-            yield from _axis_table(sweep, name)
+        if is_line or _is_of(axis, FEATURES_TABLE):
+            continue
+        if (table := _axis_table(sweep, name)) is not None:
+            yield table
 
 
 def _is_of(axis: ExpandedAxis, table: PaperTable) -> bool:
@@ -465,51 +467,63 @@ def _is_steps(axis: ExpandedAxis) -> bool:
     return _is_of(axis, STEPS_FIGURE) and all(name.isdecimal() for name in axis.variants)
 
 
-def _axis_table(sweep: Sweep, name: str) -> Iterator[FilledTable]:
-    """Yield the table of an axis with a row for each variant in each context, if it has entries."""
+def _axis_table(sweep: Sweep, name: str) -> FilledTable | None:
+    """Return the table of an axis; None if no entry with scores has the axis."""
     axis, main = sweep.config.axes[name], {row.entry: row for row in main_rows(sweep.results)}
     expanded = sweep.config.expanded_sweep
     entries = [e for e in expanded if name in e.variants and e.entry in main]
     if not entries:
-        return
+        return None
     table = ABLATIONS.get(axis.table, PaperTable(key=f"sweep-{name}", title=f"Sweep: {name}"))
     firsts: dict[str, ResultRow] = {}
     for entry in entries:
         firsts.setdefault(entry.of, main[entry.entry])
     columns = _columns(table, firsts)
     contexts = _contexts(sweep, entries, without=name)
-    rows = []
-    for context, variant in itertools.product(contexts, axis.variants):
-        at = {name: variant, **context}
-        here = [e for e in entries if all(at.get(x) == v for x, v in e.variants.items())]
+    rows = list(_variant_rows(sweep, name, entries, columns, contexts))
+    notes = [RESTARTS_NOTE] if any(c.sd is not None for r in rows for c in r.cells.values()) else []
+    notes += [ONCE_NOTE] if len({entry.phase for entry in entries}) > 1 else []
+    shown = [column for column, _ in columns]
+    pairs = list(_variant_pairs(sweep, axis, table, shown, rows, contexts))
+    return _fill(table, rows, sweep.results, columns=shown, axis=name, notes=notes, pairs=pairs)
+
+
+def _variant_rows(
+    sweep: Sweep,
+    name: str,
+    entries: Sequence[ExpandedEntry],
+    columns: Sequence[tuple[Column, str]],
+    contexts: Sequence[dict[str, str]],
+) -> Iterator[OurRow]:
+    """Yield a row for each variant of an axis in each context that has scores."""
+    for context, variant in itertools.product(contexts, sweep.config.axes[name].variants):
+        variants = {name: variant, **context}
+        here = [e for e in entries if all(variants.get(x) == v for x, v in e.variants.items())]
         cells = {
             column.key: cell
             for column, of in columns
             if (cell := _variant_cell(sweep, column, of, here)) is not None
         }
         if cells:
-            rows.append(
-                OurRow(
-                    name=", ".join(at.values()),
-                    entries=tuple(sorted({cell.entry for cell in cells.values() if cell.entry})),
-                    cells=cells,
-                    variant=variant,
-                    context=context,
-                )
+            yield OurRow(
+                name=", ".join(variants.values()),
+                entries=tuple(sorted({cell.entry for cell in cells.values() if cell.entry})),
+                cells=cells,
+                variant=variant,
+                context=context,
             )
-    notes = [RESTARTS_NOTE] if any(c.sd is not None for r in rows for c in r.cells.values()) else []
-    notes += [ONCE_NOTE] if len({entry.phase for entry in entries}) > 1 else []
-    own = [column for column, _ in columns]
-    pairs = list(_variant_pairs(sweep, axis, table, own, rows, contexts))
-    yield _fill(table, rows, sweep.results, columns=own, axis=name, notes=notes, pairs=pairs)
 
 
-def _columns(table: PaperTable, entries: Mapping[str, ResultRow]) -> list[tuple[Column, str]]:
+def _columns(table: PaperTable, firsts: Mapping[str, ResultRow]) -> list[tuple[Column, str]]:
     """Return the paper's columns, then those of the other entries, with the entry of the recipe.
 
     The entry is "" if the recipe has none for the column.
+
+    Args:
+        table: Table of the paper.
+        firsts: Result of the first variant of each entry of the recipe.
     """
-    left = dict(entries)
+    left = dict(firsts)
     columns = []
     for column in table.columns:
         scored = (column.task, column.method)

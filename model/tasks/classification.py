@@ -207,9 +207,10 @@ def _sides(
     predicted: list[Any] = [prediction.get(column) for prediction in predictions]
     for name, value in zip(examples["id"].to_pylist(), predicted, strict=True):
         if not _is_valid(value, task):
+            expected = ", ".join(task.labels) or _EXPECTED[task.type]
             raise PredictionsError(
-                f"{task.name}, {name}: expected {_EXPECTED[task.type]} as {column}, got "
-                f"{value!r:.60}. Predict with a model of this task"
+                f"{task.name}, {name}: {column}: expected {expected}, got {value!r:.60}. Predict "
+                "with a model of this task"
             )
     if task.type == "regression":
         return np.array(gold, np.float64), np.array(predicted, np.float64)

@@ -56,19 +56,6 @@ class Sentence(NamedTuple):
     tags: list[str] | None
 
 
-class Document(NamedTuple):
-    """Sentences between two `-DOCSTART-` lines, or one sentence in a file without them."""
-
-    position: str
-    """First line or row of the document, for messages: `line 17`, `row 3`."""
-
-    name: str
-    """`document-3` or, without marks, `sentence-3`, counted from 1 in the file."""
-
-    sentences: Sequence[Sentence | BadRow]
-    """Sentences; an invalid one has its first invalid line."""
-
-
 def read_tags(task: Task, split: str, url: str) -> Iterator[Row | BadRow]:
     """Read the documents of a file; a `Reader`.
 
@@ -79,30 +66,37 @@ def read_tags(task: Task, split: str, url: str) -> Iterator[Row | BadRow]:
     """
     with open_data(url) as data:
         if data.format in ("parquet", "json-lines"):
-            documents = _read_rows(data, task, split)
+            yield from _read_rows(data, task, split)
         else:
-            documents = _read_conll(data, task, split)
-        for document in documents:
-            yield from _to_rows(document)
+            yield from _read_conll(data, task, split)
 
 
-def _to_rows(document: Document) -> Iterator[Row | BadRow]:
-    yield from (item for item in document.sentences if isinstance(item, BadRow))
-    sentences = [item for item in document.sentences if isinstance(item, Sentence)]
+def _to_rows(
+    position: str, name: str, parsed: Sequence[Sentence | BadRow]
+) -> Iterator[Row | BadRow]:
+    """Yield the bad sentences of a document, and the document with the others.
+
+    Args:
+        position: First line or row of the document, for messages: `line 17`, `row 3`.
+        name: `document-3` or, in a file without marks, `sentence-3`, counted from 1 in the file.
+        parsed: Sentences between two `-DOCSTART-` lines, or one sentence.
+    """
+    yield from (item for item in parsed if isinstance(item, BadRow))
+    sentences = [item for item in parsed if isinstance(item, Sentence)]
     if not sentences:
         return
-    notes = ["without-a-sentence"] if len(sentences) < len(document.sentences) else []
+    notes = ["without-a-sentence"] if len(sentences) < len(parsed) else []
     original = [sentence.tags for sentence in sentences if sentence.tags is not None]
     tags = [tag for own in original for tag in iob2(entities_of(own), words=len(own))]
     if tags != (old := list(itertools.chain(*original))):
         notes.append(_find_scheme(old))
     values: dict[str, Any] = {
-        "id": document.name,
+        "id": name,
         "sentence_lengths": [len(sentence.words) for sentence in sentences],
         "words": [word for sentence in sentences for word in sentence.words],
         "tags": tags if original else None,
     }
-    yield Row(document.position, values, tuple(notes))
+    yield Row(position, values, tuple(notes))
 
 
 def _find_scheme(tags: Sequence[str]) -> str:
@@ -134,7 +128,7 @@ class _Columns(NamedTuple):
     """False if a line can have more than `size` columns, because a recipe names those to read."""
 
 
-def _read_conll(data: DataFile, task: Task, split: str) -> Iterator[Document]:
+def _read_conll(data: DataFile, task: Task, split: str) -> Iterator[Row | BadRow]:
     """Yield the documents of a file with a word per line."""
     sentences = list(_split_sentences(data, has_header=task.layout.has_conll_header))
     first = next((line for own in sentences for line in own if line.text is not None), None)
@@ -151,7 +145,7 @@ def _read_conll(data: DataFile, task: Task, split: str) -> Iterator[Document]:
         own = list(group)
         name = f"{'document' if has_marks else 'sentence'}-{number}"
         parsed = [_parse_sentence(lines, columns) for lines in own]
-        yield Document(f"line {own[0][0].number}", name, parsed)
+        yield from _to_rows(f"line {own[0][0].number}", name, parsed)
 
 
 def _split_sentences(data: DataFile, *, has_header: bool) -> Iterator[list[_Line]]:
@@ -261,12 +255,12 @@ def _parse_line(line: _Line, columns: _Columns) -> tuple[str, str]:
 # JSON Lines and Parquet
 
 
-def _read_rows(data: DataFile, task: Task, split: str) -> Iterator[Document]:
+def _read_rows(data: DataFile, task: Task, split: str) -> Iterator[Row | BadRow]:
     """Yield the sentences of a file with a sentence per row."""
     table = read_table(data, task, split)
     convert = partial(_convert_sentence, table=table, task=task, split=split, url=data.url)
     for number, row in enumerate(table.rows, start=1):
-        yield Document(row.position, f"sentence-{number}", [convert_row(row, convert)])
+        yield from _to_rows(row.position, f"sentence-{number}", [convert_row(row, convert)])
 
 
 def _convert_sentence(row: Row, *, table: Table, task: Task, split: str, url: str) -> Sentence:

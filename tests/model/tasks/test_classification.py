@@ -197,7 +197,7 @@ def test_outputs_that_are_not_finite_are_refused() -> None:
 
 @pytest.mark.parametrize("label", ["hm", None])
 def test_predictions_of_no_label_are_refused(label: str | None) -> None:
-    with pytest.raises(PredictionsError, match=f"the label {label!r}: expected one of no, yes"):
+    with pytest.raises(PredictionsError, match=f"label: expected no, yes, got {label!r}"):
         score(table(("w1", None, "yes")), [{"id": "r0", "label": label}])
 
 
