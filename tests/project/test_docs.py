@@ -149,6 +149,21 @@ def test_shown_recipes_are_valid() -> None:
     assert PublishConfig.model_validate(yaml.safe_load(text)["publish"]).limits
 
 
+def test_figures_of_readme_are_those_of_the_measurements() -> None:
+    """Check that the page of all measurements has each number of README's table."""
+
+    def numbers(text: str) -> set[float]:
+        return {float(number.replace(",", "")) for number in re.findall(r"\d[\d,]*\.?\d*", text)}
+
+    measured = numbers(TEXTS["measured.md"])
+    measured |= {round(number, 1) for number in measured}
+    table = TEXTS["README.md"].partition("## Measured")[2].partition("\n## ")[0]
+    rows = [row.split("|") for row in re.findall(r"^\|.*\d.*\|$", table, re.MULTILINE)]
+    assert len(rows) > 5
+    for _, task, figure, _, ratio, _ in rows:
+        assert numbers(f"{figure} {ratio}") <= measured, task
+
+
 def all_configs() -> list[type[Config]]:
     """Every configuration there is, also those that no recipe holds."""
     found: dict[type[Config], None] = {}
