@@ -289,13 +289,6 @@ class MaskedLMHead(nn.Module):
         return transformed
 
 
-class NextSentenceHead(Dense):
-    """Next sentence head; logits are "next", "random" (reference: run_pretraining.py, 285-305)."""
-
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__(config.hidden_size, 2)
-
-
 class BertForPretraining(nn.Module):
     """Encoder with both heads and the pretraining loss.
 
@@ -325,7 +318,8 @@ class BertForPretraining(nn.Module):
         is_causal = objective == "left-to-right"
         self.bert = BertModel(config, vocab_size=vocab_size, is_causal=is_causal)
         self.mlm_head = MaskedLMHead(config, vocab_size=vocab_size)
-        self.nsp_head = NextSentenceHead(config)
+        # Logits of "next" and "random" (reference: run_pretraining.py, lines 285-305).
+        self.nsp_head = Dense(config.hidden_size, 2)
         initialize_weights(self, initializer_range=config.initializer_range, seed=seed)
         if objective != "mlm+nsp":
             self.bert.pooler.requires_grad_(False)

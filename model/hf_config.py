@@ -5,12 +5,11 @@ Checkpoints are untrusted input: every value of their JSON is validated.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Collection
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from pipelines.io.file_systems import file_system, read_file
 from pipelines.io.hub import download_advice as hub_advice
@@ -49,26 +48,6 @@ _ARCHITECTURES: dict[Objective, str] = {
 
 
 # Files
-
-
-def parse_object(content: bytes, *, where: str) -> dict[str, Any]:
-    """Parse a JSON file of a checkpoint.
-
-    Raises:
-        CheckpointError: It is not JSON, is nested too deeply, or is not an object.
-    """
-    try:
-        parsed = json.loads(content)
-    except RecursionError as error:
-        raise CheckpointError(
-            f"{where}: its JSON is nested too deep, expected the few levels of a configuration: "
-            "fetch the file again"
-        ) from error
-    except ValueError as error:
-        raise CheckpointError(f"{where}: no JSON: {error}. Fetch the file again") from error
-    if not isinstance(parsed, dict):
-        raise CheckpointError(f"{where}: expected a JSON object, found {type(parsed).__name__}")
-    return parsed
 
 
 def shown(value: Any) -> str:
@@ -118,7 +97,8 @@ def check_layout(folder_url: str, *, needs_vocabulary: bool = False) -> None:
 
     Raises:
         MissingInputError: A file is missing.
-        CheckpointError: Its config.json is not a JSON object, or its files cannot be read.
+        CheckpointError: Its config.json does not describe a supported BERT, or its files cannot be
+            read.
         VocabularyError: Its vocabulary is not a WordPiece vocabulary.
     """
     names = names_in(folder_url)
@@ -129,7 +109,7 @@ def check_layout(folder_url: str, *, needs_vocabulary: bool = False) -> None:
             f"{folder_url}: expected a checkpoint in Hugging Face's layout ({CONFIG_FILE}, "
             f"{WEIGHTS_FILE}), found {some_of(names)}{advice}"
         )
-    parse_object(read_part(folder, CONFIG_FILE), where=f"{folder}/{CONFIG_FILE}")
+    read_config(folder)
     if not needs_vocabulary:
         return
     if VOCAB_FILE not in names and TOKENIZER_FILE not in names:
@@ -273,6 +253,13 @@ class HFConfig(BaseModel):
     bertloom_feature_tagger: dict[str, Any] | None = None
     bertloom_bilstm: dict[str, Any] | None = None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_nulls(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        return {name: value for name, value in values.items() if value is not None}
+
     @field_validator("hidden_act")
     @classmethod
     def _check_activation(cls, name: str) -> str:
@@ -309,10 +296,11 @@ def read_config(folder_url: str) -> HFConfig:
             kind of BERT.
     """
     folder = folder_url.rstrip("/")
-    where = f"{folder}/{CONFIG_FILE}"
-    described = parse_object(read_part(folder, CONFIG_FILE), where=where)
-    present = {name: value for name, value in described.items() if value is not None}
-    return validate(HFConfig, present, where=where)
+    content = read_part(folder, CONFIG_FILE)
+    try:
+        return HFConfig.model_validate_json(content)
+    except ValidationError as error:
+        raise _invalid(error, f"{folder}/{CONFIG_FILE}") from error
 
 
 def validate(data_type: type[Data], values: Any, *, where: str) -> Data:
@@ -324,17 +312,16 @@ def validate(data_type: type[Data], values: Any, *, where: str) -> Data:
     try:
         return data_type.model_validate(values)
     except ValidationError as error:
-        wrong = [item for item in error.errors() if item["type"] != "missing"]
-        missing = [_name(item["loc"]) for item in error.errors() if item["type"] == "missing"]
-        problems = [
-            f"{_name(item['loc'])}: {item['msg']}, got {shown(item['input'])}" for item in wrong
-        ]
-        if missing:
-            problems.insert(0, f"expected the fields {', '.join(missing)}, got none")
-        more = len(problems) - _SHOWN_PROBLEMS
-        text = "; ".join(problems[:_SHOWN_PROBLEMS]) + (f"; and {more} more" if more > 0 else "")
-        raise CheckpointError(f"{where}: {text}".replace("\n", " ")) from error
+        raise _invalid(error, where) from error
 
 
-def _name(location: tuple[int | str, ...]) -> str:
-    return ".".join(map(str, location))[:_SHOWN_LETTERS] or "the values"
+def _invalid(error: ValidationError, where: str) -> CheckpointError:
+    """Return the error for a file of a checkpoint, with its first problems."""
+    problems = []
+    for item in error.errors()[:_SHOWN_PROBLEMS]:
+        name = ".".join(map(str, item["loc"])) or "the file"
+        problems.append(f"{name}: {item['msg']}, got {shown(item['input'])}")
+    more = error.error_count() - len(problems)
+    if more:
+        problems.append(f"and {more} more")
+    return CheckpointError(f"{where}: {'; '.join(problems)}".replace("\n", " "))

@@ -20,27 +20,17 @@ import numpy.typing as npt
 import torch
 
 from model.bert import BertForPretraining
-from model.data.batches import PretrainingBatch
+from model.data.batches import PretrainingBatch, to_device
 from model.data.dataset import InstanceDataset
 from model.data.loader import eval_batches
 from model.data.masks import next_tokens, restore_tokens
 from model.pretraining.job import TrainingJob
 from model.pretraining.setup import PretrainingSetup
-from model.training.distributed import HostCopy, ProcessGroup
+from model.training.distributed import ProcessGroup
 from pipelines.instances import HELD_OUT, HELD_OUT_PREFIX
 from pipelines.instances.masking import VocabularyIds
 from pipelines.instances.notes import describe_sample, is_too_small
 from schemas.model_configs import Objective
-
-_COUNTS = (
-    "mlm_loss",
-    "mlm_correct",
-    "predictions",
-    "nsp_loss",
-    "nsp_correct",
-    "pairs",
-    "unigram_loss",
-)
 
 
 class HeldOutEvaluator:
@@ -86,52 +76,44 @@ class HeldOutEvaluator:
         was_training = model.training
         model.eval()
         try:
-            sums = dict(
-                zip(
-                    _COUNTS,
-                    self._group.all_reduce_sum(self._sums(model, is_bf16=is_bf16)),
-                    strict=True,
-                )
-            )
+            sums = self._group.all_reduce_tensor(self._sums(model, is_bf16=is_bf16)).tolist()
         finally:
             model.train(was_training)
-        mlm_loss = sums["mlm_loss"] / max(1.0, sums["predictions"])
+        mlm_loss_sum, mlm_correct, nsp_loss_sum, nsp_correct, predictions, pairs, unigram = sums
+        predictions = max(1.0, predictions)
+        mlm_loss = mlm_loss_sum / predictions
         metrics = {
             "loss": mlm_loss,
             "mlm_loss": mlm_loss,
             "perplexity": math.exp(min(mlm_loss, 700.0)),  # exp(710) is more than a float holds
-            "mlm_accuracy": sums["mlm_correct"] / max(1.0, sums["predictions"]),
-            "unigram_loss": sums["unigram_loss"] / max(1.0, sums["predictions"]),
+            "mlm_accuracy": mlm_correct / predictions,
+            "unigram_loss": unigram / predictions,
         }
-        if self._has_nsp and sums["pairs"]:
-            metrics["nsp_loss"] = sums["nsp_loss"] / sums["pairs"]
-            metrics["nsp_accuracy"] = sums["nsp_correct"] / sums["pairs"]
+        if pairs:
+            metrics["nsp_loss"] = nsp_loss_sum / pairs
+            metrics["nsp_accuracy"] = nsp_correct / pairs
             metrics["loss"] += metrics["nsp_loss"]
         return metrics
 
-    def _sums(self, model: BertForPretraining, *, is_bf16: bool) -> list[float]:
-        """Return the sums over this process's instances, read from the device once."""
+    def _sums(self, model: BertForPretraining, *, is_bf16: bool) -> torch.Tensor:
+        """Return the sums over this process's instances, float64 (7,) on its device.
+
+        They are losses and hits of masked tokens, then of pairs, the numbers of predictions and of
+        pairs, and the unigram loss.
+        """
         device = self._group.device
-        losses = torch.zeros(4, dtype=torch.float64, device=device)
-        predictions, all_pairs, unigram_loss = 0, 0, 0.0
+        sums = torch.zeros(7, dtype=torch.float64, device=device)
         with torch.inference_mode():
             for batch in self._batches():
                 pairs = int((batch.next_sentence_labels >= 0).sum())
                 with torch.autocast(device.type, torch.bfloat16, enabled=is_bf16):
                     output = model(batch.to(device), len(batch.masked_ids), pairs)
-                sums = (
-                    *(output.mlm_loss_sum, output.mlm_correct),
-                    *(output.nsp_loss_sum, output.nsp_correct),
-                )
-                losses = losses + torch.stack([value.to(torch.float64) for value in sums])
-                predictions += len(batch.masked_ids)
-                all_pairs += pairs if self._has_nsp else 0
-                unigram_loss += float(self._unigram_costs[batch.masked_ids.numpy()].sum())
-        mlm_loss, mlm_correct, nsp_loss, nsp_correct = HostCopy(losses).read()
-        return [
-            *(mlm_loss, mlm_correct, predictions),
-            *(nsp_loss, nsp_correct, all_pairs, unigram_loss),
-        ]
+                unigram = self._unigram_costs[batch.masked_ids.numpy()].sum()
+                counts = [len(batch.masked_ids), pairs if self._has_nsp else 0, unigram]
+                losses = torch.stack([value.to(torch.float64) for value in output[1:]])
+                host = torch.tensor(counts, dtype=torch.float64)
+                sums = sums + torch.cat([losses, to_device(host, device)])
+        return sums.clone()  # a tensor of the inference mode cannot be reduced in place
 
 
 def held_out_caution(counters: Mapping[str, int]) -> str:

@@ -143,7 +143,7 @@ class Snapshots:
         self._checkpoints = Checkpoints(f"{job.work}/snapshots", keep_last=len(self.steps) or 1)
 
     def keep(self, step: int, *, model: nn.Module, measured: Mapping[str, Any]) -> None:
-        """Write the model of a step and its measurements (JSON values) to disk, unless it is there.
+        """Write the model of a step and its measurements (JSON values) to disk once.
 
         Raises:
             CheckpointError: It cannot be written.

@@ -117,7 +117,7 @@ def checkpoint_raw_inputs(folder_url: str, *, optional: Iterable[str] = ()) -> t
 
     Raises:
         MissingInputError: The checkpoint does not exist.
-        CheckpointError: Its config.json is not a JSON object.
+        CheckpointError: Its config.json does not describe a supported BERT.
     """
     check_layout(folder_url)
     names = names_in(folder_url)

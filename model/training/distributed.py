@@ -43,15 +43,6 @@ class ProcessGroup(NamedTuple):
         """True for the process that writes files and logs."""
         return self.rank == 0
 
-    def all_reduce_sum(self, values: Sequence[float]) -> list[float]:
-        """Return the sums of values over all processes."""
-        if self.world_size == 1:
-            return list(values)
-        # NCCL reduces tensors on a GPU only.
-        sums = torch.tensor(values, dtype=torch.float64, device=self.device)
-        result: list[float] = self.all_reduce_tensor(sums).tolist()
-        return result
-
     def all_reduce_tensor(self, values: torch.Tensor) -> torch.Tensor:
         """Sum a tensor on this process's device over all processes, in place, and return it.
 

@@ -9,10 +9,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-Kind = str
-
 PAGE = "docs/troubleshooting.md"
-SECTIONS: dict[Kind, str] = {
+SECTIONS: dict[str, str] = {
     "unigram-loss": "my-loss-stays-at-7",
     "phase-ends-worse": "perplexity-rises",
     "one-answer": "the-classifier-gives-one-answer",
@@ -34,7 +32,7 @@ all right answers are the same."""
 class TrainingWarning(NamedTuple):
     """A problem of a training."""
 
-    kind: Kind
+    kind: str
     """Key of `SECTIONS`."""
 
     text: str
@@ -107,7 +105,7 @@ def check_answers(
 
 def summarize_restarts(restarts: Sequence[Sequence[TrainingWarning]]) -> list[TrainingWarning]:
     """Return one warning per kind, with the number of restarts that have it."""
-    by_kind: dict[Kind, list[str]] = {}
+    by_kind: dict[str, list[str]] = {}
     for warning in (warning for warnings in restarts for warning in warnings):
         by_kind.setdefault(warning.kind, []).append(warning.text)
     count = len(restarts)
@@ -123,5 +121,5 @@ def _perplexity(loss: float) -> str:
     return f"{math.exp(min(loss, 700.0)):,.1f}"  # exp(710) is more than a float holds
 
 
-def _warning(kind: Kind, text: str) -> TrainingWarning:
+def _warning(kind: str, text: str) -> TrainingWarning:
     return TrainingWarning(kind, f"{text}. See {PAGE}#{SECTIONS[kind]}")

@@ -75,7 +75,7 @@ def test_each_record_is_a_line_without_missing_values(tmp_path: Path) -> None:
     with closing(CurveWriter(tmp_path / "new" / "folder", resume_step=0)) as writer:
         writer.write_step(step_record(1, nsp=False), throughput_record(1, mfu=None))
         writer.write_evaluation(evaluation_record(1))
-        curves = _lines(tmp_path / "new" / "folder" / "curves.jsonl")  # while the run goes on
+        curves = _lines(tmp_path / "new" / "folder" / "curves.jsonl")  # during the run
         timing = _lines(tmp_path / "new" / "folder" / "timing.jsonl")
     assert curves == [
         {"kind": "train", **_present(step_record(1, nsp=False))},
