@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 
@@ -52,12 +53,16 @@ PAPER: dict[str, object] = {
 SHAPES = {"bert-base": (12, 768, 12, 3072), "bert-large": (24, 1024, 16, 4096)}
 
 
+@functools.cache
+def variables() -> set[str]:
+    """Return the names of the variables of all packaged recipes."""
+    return {name for each in map(describe_recipe, packaged_recipes()) for name in each.variables}
+
+
 @pytest.fixture(autouse=True)
 def corpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    for name in {
-        variable for each in map(describe_recipe, packaged_recipes()) for variable in each.variables
-    }:
+    for name in variables():
         monkeypatch.setenv(name, f"/data/{name.lower()}")
 
 

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import pytest
 from support.cli_runner import Cli
 from support.corpus_builder import small_recipe, small_sample
-from support.report_builder import corpus_run
 from support.store_builder import (
     STAGE,
     damage,
@@ -46,46 +45,6 @@ def flip(path: Path, position: int, bit: int) -> bytes:
     return before
 
 
-# Every file of an artifact
-
-
-@pytest.fixture(scope="module")
-def full_store(tmp_path_factory: pytest.TempPathFactory) -> ArtifactStore:
-    """A store of the corpus stages."""
-    return corpus_run(tmp_path_factory.mktemp("full"))[0]
-
-
-def _artifact_files(store: ArtifactStore) -> Iterator[Path]:
-    """Yield one data file of each kind: stage and name without numbers."""
-    files: dict[str, Path] = {}
-    for pointer in store.pointers():
-        manifest = store.read_manifest(pointer.manifest)
-        for entry in manifest.files:
-            kind = f"{manifest.stage} {re.sub('[0-9]', '', entry.path)}"
-            files.setdefault(kind, Path(store.root, manifest.data_path, entry.stored_name))
-    assert len(files) > 10
-    yield from files.values()
-
-
-@pytest.mark.slow
-def test_verify_finds_flipped_bits_and_deleted_files_of_artifacts(
-    full_store: ArtifactStore, capsys: pytest.CaptureFixture[str]
-) -> None:
-    cli = Cli(capsys)
-    result = cli("verify", "--store", full_store.root)
-    assert (result.code, "CORRUPT" in result.out) == (0, False), result
-    for path in _artifact_files(full_store):
-        before = flip(path, path.stat().st_size // 2, 3)
-        assert cli("verify", "--store", full_store.root, "--no-quarantine").code == 1, path
-        path.unlink()
-        assert cli("verify", "--store", full_store.root, "--no-quarantine").code == 1, path
-        path.write_bytes(before)
-    assert cli("verify", "--store", full_store.root).code == 0
-
-
-# Runs after damage
-
-
 class _Corpus(NamedTuple):
     recipe: Recipe
     root: Path
@@ -106,6 +65,37 @@ def corpus(built_corpus: _Corpus, tmp_path: Path) -> _Corpus:
     root = tmp_path / "store"
     shutil.copytree(built_corpus.root, root)
     return _Corpus(built_corpus.recipe.model_copy(update={"store": str(root)}), root)
+
+
+def _artifact_files(store: ArtifactStore) -> Iterator[Path]:
+    """Yield one data file of each kind: stage and name without numbers."""
+    files: dict[str, Path] = {}
+    for pointer in store.pointers():
+        manifest = store.read_manifest(pointer.manifest)
+        for entry in manifest.files:
+            kind = f"{manifest.stage} {re.sub('[0-9]', '', entry.path)}"
+            files.setdefault(kind, Path(store.root, manifest.data_path, entry.stored_name))
+    assert len(files) > 10
+    yield from files.values()
+
+
+@pytest.mark.slow
+def test_verify_finds_flipped_bits_and_deleted_files_of_artifacts(
+    corpus: _Corpus, cli: Cli
+) -> None:
+    store = str(corpus.root)
+    result = cli("verify", "--store", store)
+    assert (result.code, "CORRUPT" in result.out) == (0, False), result
+    for path in _artifact_files(ArtifactStore(store)):
+        before = flip(path, path.stat().st_size // 2, 3)
+        assert cli("verify", "--store", store, "--no-quarantine").code == 1, path
+        path.unlink()
+        assert cli("verify", "--store", store, "--no-quarantine").code == 1, path
+        path.write_bytes(before)
+    assert cli("verify", "--store", store).code == 0
+
+
+# Runs after damage
 
 
 def _run(corpus: _Corpus) -> dict[str, Manifest]:
