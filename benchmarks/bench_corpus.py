@@ -50,6 +50,7 @@ from schemas.execution_configs import ExecutionConfig
 from schemas.manifest import StageInput, StageOutput
 
 ENWIKI_XML_MB = 95_000
+_ARTICLES_PER_MB = 656  # of the sample's XML
 
 
 def as_input(name: str, output: StageOutput, data: str) -> StageInput:
@@ -235,12 +236,18 @@ def _train_vocabulary(dump: str, folder: Path) -> str:
     return str(folder / "v" / entry.stored_name)
 
 
+def _write_dump(folder: Path, megabytes: float) -> str:
+    """Write a dump with about this size of XML, and return its path."""
+    articles = round(megabytes * _ARTICLES_PER_MB)
+    return write_sample(str(folder), articles=articles, tales=0).pages
+
+
 def _report_rates(megabytes: float, split_mb: float, repeat: int) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         small = write_sample(str(folder / "small"), tales=0)
         vocab = _train_vocabulary(small.pages, folder)
-        dump = write_sample(str(folder / "large"), size_mb=megabytes, tales=0).pages
+        dump = _write_dump(folder / "large", megabytes)
         with bz2.open(dump) as stream:
             xml = sum(len(chunk) for chunk in iter(lambda: stream.read(1 << 20), b"")) / 1e6
         print(f"{xml:.0f} MB of XML, {Path(dump).stat().st_size / 1e6:.0f} MB as bz2")
@@ -276,9 +283,7 @@ def _report_memory(megabytes: float, split_mb: float) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for factor in (1, 4):
-            dump = write_sample(
-                str(folder / f"x{factor}"), size_mb=megabytes * factor, tales=0
-            ).pages
+            dump = _write_dump(folder / f"x{factor}", megabytes * factor)
             job = json.dumps(
                 {"dump": dump, "folder": str(folder / f"run{factor}"), "vocab": "",
                  "split_mb": split_mb}

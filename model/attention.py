@@ -231,13 +231,13 @@ def plan_groups(
     order = np.argsort(-lengths, kind="stable")
     groups: list[npt.NDArray[np.int64]] = []
     begin, wasted, scores = 0, 0, 0
-    for place, length in enumerate(lengths[order].tolist()):
+    for number, length in enumerate(lengths[order].tolist()):
         area = heads * int(lengths[order[begin]]) ** 2
         wasted += area - heads * length * length
         scores += area
-        if place > begin and (wasted > _GROUP_COST or scores > max_scores):
-            groups.append(np.sort(order[begin:place]))
-            begin, wasted, scores = place, 0, heads * length * length
+        if number > begin and (wasted > _GROUP_COST or scores > max_scores):
+            groups.append(np.sort(order[begin:number]))
+            begin, wasted, scores = number, 0, heads * length * length
     groups.append(np.sort(order[begin:]))
     return groups
 

@@ -58,7 +58,7 @@ def parse_object(content: bytes, *, where: str) -> dict[str, Any]:
         CheckpointError: It is not JSON, is nested too deeply, or is not an object.
     """
     try:
-        found = json.loads(content)
+        parsed = json.loads(content)
     except RecursionError as error:
         raise CheckpointError(
             f"{where}: its JSON is nested too deep, expected the few levels of a configuration: "
@@ -66,9 +66,9 @@ def parse_object(content: bytes, *, where: str) -> dict[str, Any]:
         ) from error
     except ValueError as error:
         raise CheckpointError(f"{where}: no JSON: {error}. Fetch the file again") from error
-    if not isinstance(found, dict):
-        raise CheckpointError(f"{where}: expected a JSON object, found {type(found).__name__}")
-    return found
+    if not isinstance(parsed, dict):
+        raise CheckpointError(f"{where}: expected a JSON object, found {type(parsed).__name__}")
+    return parsed
 
 
 def shown(value: Any) -> str:
@@ -311,8 +311,8 @@ def read_config(folder_url: str) -> HFConfig:
     folder = folder_url.rstrip("/")
     where = f"{folder}/{CONFIG_FILE}"
     described = parse_object(read_part(folder, CONFIG_FILE), where=where)
-    given = {name: value for name, value in described.items() if value is not None}
-    return validate(HFConfig, given, where=where)
+    present = {name: value for name, value in described.items() if value is not None}
+    return validate(HFConfig, present, where=where)
 
 
 def validate(data_type: type[Data], values: Any, *, where: str) -> Data:

@@ -120,13 +120,13 @@ def hf_state(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     Args:
         state: Names and tensors of a `BertForPretraining`.
     """
-    found: dict[str, Tensor] = {}
+    converted: dict[str, Tensor] = {}
     for name, tensor in state.items():
         parts = _hf_names(name)
         for part, piece in zip(parts, tensor.detach().chunk(len(parts)), strict=True):
             # Copy slices: safetensors files cannot hold views of shared memory.
-            found[part] = piece.cpu().contiguous() if len(parts) == 1 else piece.cpu().clone()
-    return dict(sorted(found.items()))
+            converted[part] = piece.cpu().contiguous() if len(parts) == 1 else piece.cpu().clone()
+    return dict(sorted(converted.items()))
 
 
 def from_hf_state(
@@ -147,7 +147,7 @@ def from_hf_state(
     """
     renamed = _renamed(state, where=where)
     _drop_tied(renamed, where=where)
-    found: dict[str, Tensor] = {}
+    converted: dict[str, Tensor] = {}
     missing: list[str] = []
     for name, shape in shapes.items():
         parts = _hf_names(name)
@@ -159,15 +159,15 @@ def from_hf_state(
         pieces = [
             _checked(tensor, expected, name=part, where=where) for part, tensor in tensors.items()
         ]
-        found[name] = pieces[0] if len(pieces) == 1 else torch.cat(pieces)
+        converted[name] = pieces[0] if len(pieces) == 1 else torch.cat(pieces)
     if renamed:
         raise CheckpointError(
             f"{where}: {some_of(renamed)}: no such tensor in a BERT model of this "
             f"config.json: expected the encoder, cls.predictions and cls.seq_relationship alone. "
             "Remove what is not BERT's, or correct config.json"
         )
-    _check_whole(shapes, found, missing, where=where)
-    return found
+    _check_whole(shapes, converted, missing, where=where)
+    return converted
 
 
 def read_checkpoint(folder_url: str) -> HFCheckpoint:
@@ -246,11 +246,11 @@ def _check_finite(state: Mapping[str, Tensor], *, where: str) -> None:
         )
 
 
-def fill_parameters(model: nn.Module, found: Mapping[str, Tensor]) -> None:
+def fill_parameters(model: nn.Module, converted: Mapping[str, Tensor]) -> None:
     """Copy tensors into the parameters of these names."""
     parameters = dict(model.named_parameters())
     with torch.no_grad():
-        for name, tensor in found.items():
+        for name, tensor in converted.items():
             parameters[name].copy_(tensor)
 
 
@@ -272,9 +272,9 @@ def load_pretrained(folder_url: str, *, objective: Objective, seed: int) -> Load
         read.config, vocab_size=read.described.vocab_size, objective=objective, seed=seed
     )
     shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
-    found = from_hf_state(read.state, shapes, where=weights_url)
-    fill_parameters(model, found)
-    initialized = tuple(name for name in shapes if name not in found)
+    converted = from_hf_state(read.state, shapes, where=weights_url)
+    fill_parameters(model, converted)
+    initialized = tuple(name for name in shapes if name not in converted)
     notes = [
         f"{weights_url}: {what} not in checkpoint, newly initialized with seed {seed}"
         for begin, what in _OPTIONAL.items()
@@ -354,17 +354,17 @@ def _checked(tensor: Tensor, shape: torch.Size, *, name: str, where: str) -> Ten
 
 def _check_whole(
     shapes: Mapping[str, torch.Size],
-    found: Mapping[str, Tensor],
+    converted: Mapping[str, Tensor],
     missing: list[str],
     *,
     where: str,
 ) -> None:
     """Check that only whole heads are missing."""
     needed = {name for name in shapes if not name.startswith(tuple(_OPTIONAL))}
-    lost = [part for name in needed - set(found) for part in _hf_names(name) if part in missing]
+    lost = [part for name in needed - set(converted) for part in _hf_names(name) if part in missing]
     for begin in _OPTIONAL:
         members = [name for name in shapes if name.startswith(f"{begin}.")]
-        if any(name in found for name in members):
+        if any(name in converted for name in members):
             lost += [part for name in members for part in _hf_names(name) if part in missing]
     if lost:
         raise CheckpointError(

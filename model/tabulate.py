@@ -47,7 +47,17 @@ def tabulate(
     names = {entry.phase: f"pretrain.{entry.phase}" for entry in config.expanded_sweep}
     phases = {phase: inputs[name] for phase, name in names.items() if name in inputs}
     evaluated = {name: item for name, item in inputs.items() if name not in names.values()}
-    evaluations = _read_evaluations(evaluated)
+    if not evaluated:
+        raise PredictionsError("expected an evaluation to tabulate, got none: add one to finetune")
+    evaluations = in_order(
+        Evaluation.from_statistics(
+            entry,
+            item.statistics,
+            content=content_digest(item.files),
+            row_terms=read_row_terms(item),
+        )
+        for entry, item in evaluated.items()
+    )
     results = result_rows(evaluations)
     sweep = Sweep(config, results, phases)
     # Compared variants are not submitted.
@@ -77,24 +87,6 @@ def tabulate(
         },
         notes=submission.notes,
     )
-
-
-def _read_evaluations(inputs: Mapping[str, StageInput]) -> list[Evaluation]:
-    """Return the evaluations of all entries in the order of the tables."""
-    if not inputs:
-        raise PredictionsError(
-            "found no evaluation to tabulate, expected at least one: add an entry to finetune"
-        )
-    evaluations = [
-        Evaluation.from_statistics(
-            entry,
-            item.statistics,
-            content=content_digest(item.files),
-            row_terms=read_row_terms(item),
-        )
-        for entry, item in inputs.items()
-    ]
-    return in_order(evaluations)
 
 
 def _statistics(tables: Tables) -> dict[str, Any]:

@@ -49,7 +49,7 @@ def upstream_artifacts(
 ) -> dict[str, StoredArtifact]:
     """Return artifacts with everything that they were built from, by id, each after its inputs.
 
-    Deleted artifacts are omitted, and what only an input named `excluded_input` leads to.
+    Deleted artifacts are omitted, and inputs named `excluded_input` are not followed.
     """
     known: dict[str, StoredArtifact] = {}
 

@@ -29,8 +29,8 @@ from schemas.corpus_configs import MaskingConfig
 from schemas.errors import ConfigError
 from schemas.model_configs import BatchConfig
 
-# Instances that are ordered at once, and that are read and masked at once: small batches share NumPy
-# calls. Affects only speed.
+# Instances that are ordered, and that are read and masked at once: small batches share calls of
+# NumPy. Affects only speed.
 _PLANNED, _GROUP = 1 << 14, 1 << 11
 _SORTED = 1 << 12  # instances that `eval_batches` sorts by length at once
 

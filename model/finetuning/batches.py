@@ -155,30 +155,35 @@ def lay_out_units(features: Features, units: Int64s, *, per_device_max_tokens: i
         b_starts=features.b_starts[chosen],
         bounds=bounds * per_unit,
     )
-    targets = _gather_targets(features, units, starts=starts, bounds=bounds)
-    ends = features.position_offsets
-    counts = None if ends is None else ends[units + 1] - ends[units]
-
-    def part(number: int) -> TaskBatch:
-        rows = slice(targets.bounds[number], targets.bounds[number + 1])
-        columns = (targets.labels, targets.positions, targets.encoded)
-        labels, positions, encoded = (
-            None if column is None else torch.from_numpy(column[rows]) for column in columns
+    rows, counts, positions = units, None, None
+    if features.position_offsets is not None and features.positions is not None:
+        firsts = features.position_offsets[units]
+        counts = features.position_offsets[units + 1] - firsts
+        rows = ranges(firsts, counts)
+        positions = features.positions[rows] + np.repeat(starts, counts)
+    row_bounds = bounds if counts is None else offsets_of(counts)[bounds]
+    encoded = None if features.encoded is None else features.encoded[rows]
+    labels: npt.NDArray[Any] | None = None if features.labels is None else features.labels[rows]
+    if labels is not None and labels.dtype == np.float64:
+        labels = labels.astype(np.float32)
+    parts = []
+    for number, part in enumerate(tokens):
+        own = slice(row_bounds[number], row_bounds[number + 1])
+        own_units = slice(bounds[number], bounds[number + 1])
+        parts.append(
+            TaskBatch(
+                tokens=part,
+                labels=None if labels is None else torch.from_numpy(labels[own]),
+                positions=None if positions is None else torch.from_numpy(positions[own]),
+                encoded=None if encoded is None else torch.from_numpy(encoded[own]),
+                units=units[own_units],
+                position_counts=None if counts is None else counts[own_units],
+            )
         )
-        return TaskBatch(
-            tokens=tokens[number],
-            labels=labels,
-            positions=positions,
-            encoded=encoded,
-            units=units[bounds[number] : bounds[number + 1]],
-            position_counts=None if counts is None else counts[bounds[number] : bounds[number + 1]],
-        )
-
     count = len(units)
-    if features.kind == "tagging" and targets.labels is not None:
-        count = int(np.count_nonzero(targets.labels != IGNORED))
-    parts = tuple(part(number) for number in range(len(bounds) - 1))
-    return TaskStep(micro_batches=parts, count=count, tokens=int(lengths.sum()))
+    if features.kind == "tagging" and labels is not None:
+        count = int(np.count_nonzero(labels != IGNORED))
+    return TaskStep(micro_batches=tuple(parts), count=count, tokens=int(lengths.sum()))
 
 
 def group_bounds(sizes: Int64s, *, limit: int) -> Int64s:
@@ -191,36 +196,3 @@ def group_bounds(sizes: Int64s, *, limit: int) -> Int64s:
         fitting = int(np.searchsorted(ends, before + limit, side="right"))
         bounds.append(max(fitting, bounds[-1] + 1))
     return np.array(bounds, np.int64)
-
-
-class _Targets(NamedTuple):
-    """Labels of a global batch, and its tagged tokens.
-
-    Attributes:
-        bounds: Micro-batch k has the rows bounds[k] .. bounds[k + 1] - 1 of the others.
-        labels, positions, encoded: See `TaskBatch`.
-    """
-
-    bounds: Int64s
-    labels: npt.NDArray[np.int64] | npt.NDArray[np.float32] | None
-    positions: Int64s | None = None
-    encoded: npt.NDArray[np.float32] | None = None
-
-
-def _gather_targets(
-    features: Features, units: Int64s, *, starts: Int64s, bounds: Int64s
-) -> _Targets:
-    rows = units
-    positions = encoded = None
-    if features.position_offsets is not None and features.positions is not None:
-        sources = features.position_offsets[units]
-        counts = features.position_offsets[units + 1] - sources
-        rows, bounds = ranges(sources, counts), offsets_of(counts)[bounds]
-        positions = features.positions[rows] + np.repeat(starts, counts)
-        encoded = None if features.encoded is None else features.encoded[rows]
-    if features.labels is None:
-        return _Targets(bounds, None, positions, encoded)
-    labels = features.labels[rows]
-    if labels.dtype == np.float64:
-        return _Targets(bounds, labels.astype(np.float32), positions, encoded)
-    return _Targets(bounds, labels.astype(np.int64, copy=False), positions, encoded)

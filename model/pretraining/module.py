@@ -16,18 +16,14 @@ from model.optim import learning_rate
 from model.pretraining.evaluation import HeldOutEvaluator, held_out_caution
 from model.pretraining.job import TrainingJob
 from model.pretraining.setup import PretrainingSetup, open_setup
-from model.pretraining.state import (
-    IntervalSums,
-    Snapshots,
-    budget_reached,
-    schedule_position,
-)
+from model.pretraining.state import IntervalSums, Snapshots
 from model.training.artifact_files import CURVES_FOLDER
 from model.training.checkpoints import Checkpoints
 from model.training.distributed import ProcessGroup, init_distributed
 from model.training.health import PAGE
 from model.training.log import EvaluationRecord, PretrainingLogger, StepRecord
 from model.training.loop import StepMetrics, Trainer, TrainingModule
+from model.training.progress import budget_unit
 from model.training.stopping import StopRequest
 from model.training.throughput import batch_flops
 from pipelines.seeds import key_for
@@ -105,16 +101,20 @@ class PretrainingModule(TrainingModule[StepBatch]):
         return self.setup.state.done.seconds
 
     def batches(self) -> Generator[StepBatch]:
-        state = self.setup.state
         with closing(iter(self.setup.loader())) as batches:
-            while not budget_reached(state, self.config.budget):
+            while not self._is_budget_reached():
                 yield next(batches)
 
+    def _is_budget_reached(self) -> bool:
+        unit, amount = budget_unit(self.config.budget)
+        return self.setup.state.done.in_unit(unit) >= amount
+
     def learning_rate(self) -> float:
-        position, total, unit = schedule_position(self.setup.state, self.config.budget)
+        unit, amount = budget_unit(self.config.budget)
+        before, done = self.setup.state.earlier_phases, self.setup.state.done
         return learning_rate(
-            position,
-            total=total,
+            before.in_unit(unit) + done.in_unit(unit),
+            total=before.in_unit(unit) + amount,
             peak=self.config.optimizer.learning_rate,
             schedule=self.config.schedule,
             unit=unit,
@@ -178,7 +178,7 @@ class PretrainingModule(TrainingModule[StepBatch]):
         self.logger.on_step_end(state.done, tokens=batch.tokens, flops=flops, waited=metrics.waited)
         # Write the last line before the checkpoint of the last step, so that a run that resumes
         # from the checkpoint finds it.
-        is_last = budget_reached(state, self.config.budget)
+        is_last = self._is_budget_reached()
         if is_last or self.steps % self.config.logging_steps == 0:
             self.logger.log_step(self._line(metrics.learning_rate), seconds=metrics.seconds)
             state.interval = IntervalSums()
@@ -207,8 +207,8 @@ class PretrainingModule(TrainingModule[StepBatch]):
         rows = self.group.all_gather(
             [int(row) for part in batch.micro_batches for row in part.rows]
         )
-        places = (self.setup.instances.locate(row) for row in rows)
-        return "instances", [f"{shard}:{row}" for shard, row in places]
+        locations = (self.setup.instances.locate(row) for row in rows)
+        return "instances", [f"{shard}:{row}" for shard, row in locations]
 
     def after_step(self, trainer: Trainer[StepBatch]) -> None:
         """Evaluate and save a snapshot, where they are due."""

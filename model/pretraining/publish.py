@@ -54,7 +54,7 @@ def publish(job: TrainingJob, *, output: str, raw_inputs: tuple[RawInput, ...] =
     """
     latest, state = _read_last_checkpoint(job)
     vocab = input_file(job.vocabulary, VOCAB_FILE)
-    model = open_model(job, vocab=vocab)
+    model = open_model(job)
     tensors = latest.tensors
     model.load_state_dict(tensors["model"])
     pad_id = read_vocab(vocab).index(PAD)
@@ -120,17 +120,17 @@ def _next_phase_state(job: TrainingJob, state: PhaseState) -> dict[str, Any]:
 def _records(job: TrainingJob) -> dict[str, Path]:
     """Return all records of the training: how often a line is written is no part of the result."""
     folder = job.folder() / CURVES_FOLDER
-    found = {name: folder / name for name in (CURVES_FILE, TIMINGS_FILE)}
+    paths = {name: folder / name for name in (CURVES_FILE, TIMINGS_FILE)}
     # Their own names hold the machine's.
     for number, path in enumerate(sorted((folder / EVENTS_FOLDER).glob("*tfevents*"))):
-        found[f"{EVENTS_FOLDER}/events.out.tfevents.{number}"] = path
-    return {name: path for name, path in found.items() if path.is_file()}
+        paths[f"{EVENTS_FOLDER}/events.out.tfevents.{number}"] = path
+    return {name: path for name, path in paths.items() if path.is_file()}
 
 
 def _statistics(job: TrainingJob, state: PhaseState, *, snapshots: Snapshots) -> dict[str, Any]:
     along = {
-        step: {"held_out": _held_out(found["evaluation"]), "tokens": found["tokens"]}
-        for step, found in snapshots.measured().items()
+        step: {"held_out": _held_out(snapshot["evaluation"]), "tokens": snapshot["tokens"]}
+        for step, snapshot in snapshots.measured().items()
     }
     caution = held_out_caution(job.instances.counters) if state.evaluation else ""
     return {

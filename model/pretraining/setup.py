@@ -25,7 +25,7 @@ from model.training.loop import resume_from_checkpoint
 from model.training.progress import Amounts
 from pipelines.instances.masking import VocabularyIds, read_vocabulary_ids
 from pipelines.io.file_systems import file_system, read_file
-from pipelines.io.stage_inputs import InputFile, input_file
+from pipelines.io.stage_inputs import input_file
 from pipelines.wordpiece.text_rules import get_text_rules, read_stated_rules
 from pipelines.wordpiece.vocab_files import VOCAB_FILE, read_vocab
 from schemas.errors import CheckpointError, ConfigError, InstanceDataError
@@ -91,7 +91,7 @@ def open_setup(
     precision = choose_precision(job.config.precision, group.device)
     config = job.config.model_copy(update={"precision": precision})
     vocab = input_file(job.vocabulary, VOCAB_FILE)
-    model = open_model(job, vocab=vocab)
+    model = open_model(job)
     instances = open_instances(job, model=model, group=group)
     model.to(group.device)  # first: the optimizer's state is on this device
     optimizer = build_optimizer(model.named_parameters(), config.optimizer)
@@ -100,8 +100,8 @@ def open_setup(
         state.earlier_phases = _load_optimizer_state(job, job.checkpoint, optimizer=optimizer)
     device = f"{group.world_size} x {device_name(group.device)}, {config.precision}"
 
-    def load_state(given: dict[str, Any], where: str) -> None:
-        vars(state).update(vars(PhaseState.from_json(given, where=where)))
+    def load_state(saved: dict[str, Any], where: str) -> None:
+        vars(state).update(vars(PhaseState.from_json(saved, where=where)))
         _LOGGER.info("resuming after step %d from %s", state.done.steps, where)
 
     is_resumed = resume_from_checkpoint(
@@ -167,8 +167,8 @@ def check_objective(job: TrainingJob) -> None:
         )
 
 
-def open_model(job: TrainingJob, *, vocab: InputFile) -> BertForPretraining:
-    """The model as it is before the phase's first step: new, or as a checkpoint has it."""
+def open_model(job: TrainingJob) -> BertForPretraining:
+    """Return the model before the phase's first step: a new one, or that of a checkpoint."""
     config = job.config
     vocab_size = int(job.vocabulary.statistics["vocab_size"])
     if config.model is not None:
@@ -183,71 +183,58 @@ def open_model(job: TrainingJob, *, vocab: InputFile) -> BertForPretraining:
     else:
         raise ConfigError(f"{job.name}: init_from_phase names a phase whose artifact was not given")
     loaded = load_pretrained(folder, objective=config.objective, seed=config.seed)
-    _check_text_rules(beside, job.vocabulary)
-    _check_vocabulary(beside, vocab, found=loaded.model.vocab_size, expected=vocab_size)
+    _check_vocabulary(beside, job.vocabulary, size=loaded.model.vocab_size)
     for note in loaded.notes:
         _LOGGER.info("%s: %s", job.name, note)
     return loaded.model
 
 
-def _check_text_rules(theirs: str, vocabulary: StageInput) -> None:
-    """Check that the tokenizer of a checkpoint changes text as that of the instances does.
+def _check_vocabulary(theirs: str, vocabulary: StageInput, *, size: int) -> None:
+    """Check that a checkpoint has the vocabulary and the text rules of the instances.
 
     Args:
         theirs: URL of the checkpoint's vocabulary.
         vocabulary: Vocabulary of the instances.
+        size: Number of the checkpoint's embeddings.
 
     Raises:
-        InstanceDataError: The rules differ.
+        CheckpointError: The checkpoint's vocabulary does not have one piece per embedding.
+        InstanceDataError: The vocabularies or the rules differ.
         VocabularyError: A tokenizer file of the checkpoint cannot be read or used.
     """
+    advice = (
+        "Build the instances with the checkpoint's vocabulary "
+        f"(build_vocabulary.vocab_file={theirs})."
+    )
     ours, stated = get_text_rules(vocabulary.statistics), read_stated_rules(theirs)
     rules = get_text_rules({"lowercase": ours["lowercase"], **stated})
     if stated and rules != ours:
         raise InstanceDataError(
-            f"{theirs.rpartition('/')[0]}: expected a tokenizer with the text rules of the "
-            f"instances, {dict(ours)}, got {dict(rules)}. Build the instances with the "
-            f"checkpoint's vocabulary (build_vocabulary.vocab_file={theirs})"
+            f"{theirs}: expected a tokenizer with the text rules of the instances, {dict(ours)}, "
+            f"got {dict(rules)}. {advice}"
         )
-
-
-def _check_vocabulary(theirs: str, ours: InputFile, *, found: int, expected: int) -> None:
-    """Check that a checkpoint and the instances have the same vocabulary.
-
-    Args:
-        theirs: URL of the checkpoint's vocabulary.
-        ours: Vocabulary of the instances.
-        found: Number of the checkpoint's embeddings.
-        expected: Number of pieces in the instances' vocabulary.
-
-    Raises:
-        CheckpointError: The checkpoint's vocabulary does not have one piece per embedding.
-        InstanceDataError: The vocabularies differ.
-    """
-    if found != expected:
+    expected = read_vocab(input_file(vocabulary, VOCAB_FILE))
+    if size != len(expected):
         raise InstanceDataError(
-            f"{theirs.rpartition('/')[0]}: the checkpoint's vocabulary has {found:,} pieces, that "
-            f"of the instances {expected:,}: build the instances with the checkpoint's vocabulary "
-            "(build_vocabulary.vocab_file)"
+            f"{theirs}: expected {len(expected):,} pieces, as in the vocabulary of the instances, "
+            f"got a checkpoint with {size:,} embeddings. {advice}"
         )
     fs, path = file_system(theirs)
     if not fs.exists(path):
         _LOGGER.warning("%s not found; assuming the same vocabulary", theirs)
         return
     pieces = read_vocab(theirs)
-    if len(pieces) != found:
+    if len(pieces) != size:
         raise CheckpointError(
-            f"{theirs}: expected {found:,} pieces, one per embedding of the checkpoint, got "
+            f"{theirs}: expected {size:,} pieces, one per embedding of the checkpoint, got "
             f"{len(pieces):,}. Use the vocabulary that the checkpoint was trained with."
         )
-    pairs = zip(pieces, read_vocab(ours), strict=True)
-    differing = [(number, one, other) for number, (one, other) in enumerate(pairs) if one != other]
-    if differing:
-        number, one, other = differing[0]
+    pairs = enumerate(zip(pieces, expected, strict=True), start=1)
+    if differing := [(line, one, other) for line, (one, other) in pairs if one != other]:
+        line, one, other = differing[0]
         raise InstanceDataError(
             f"{theirs}: {len(differing):,} pieces differ from the vocabulary of the instances, the "
-            f"first in line {number + 1}: {one!r} there, {other!r} here. Build the instances with "
-            f"the checkpoint's vocabulary (build_vocabulary.vocab_file={theirs})"
+            f"first in line {line}: {one!r} there, {other!r} here. {advice}"
         )
 
 

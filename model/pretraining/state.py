@@ -19,9 +19,8 @@ from model.hf_weights import save_model
 from model.pretraining.job import TrainingJob
 from model.training.artifact_files import snapshot_folder
 from model.training.checkpoints import Checkpoints
-from model.training.progress import Amounts, Unit, budget_unit
+from model.training.progress import Amounts
 from schemas.errors import CheckpointError
-from schemas.model_configs import BudgetConfig
 
 RECENT_STEPS = 50
 """Steps whose mean loss tells whether a run diverges."""
@@ -75,8 +74,8 @@ class PhaseState:
         lowest_mean: Lowest mean of RECENT_STEPS losses so far.
         evaluation: Result of the last evaluation.
         lowest_evaluation: `step` and `mlm_loss` of the evaluation with the lowest held-out loss.
-        trained_on: devices that it was trained on, in words, one entry each.
-        is_finished: whether the budget is used up and the last evaluation done.
+        trained_on: Names of the devices of each start, without repeats.
+        is_finished: True when the budget is reached and the last evaluation is done.
     """
 
     done: Amounts = field(default_factory=Amounts)
@@ -136,38 +135,18 @@ class PhaseState:
         return ""
 
 
-def schedule_position(state: PhaseState, budget: BudgetConfig) -> tuple[float, float, Unit]:
-    """Return the position of the next step in the learning rate schedule, the default end of the
-    schedule, and their unit."""
-    unit, amount = budget_unit(budget)
-    before = state.earlier_phases.in_unit(unit)
-    return before + state.done.in_unit(unit), before + amount, unit
-
-
-def budget_reached(state: PhaseState, budget: BudgetConfig) -> bool:
-    """Return whether the budget is reached."""
-    unit, amount = budget_unit(budget)
-    return state.done.in_unit(unit) >= amount
-
-
 class Snapshots:
     """Snapshots of one job."""
 
     def __init__(self, job: TrainingJob) -> None:
-        """Nothing is touched yet."""
         self.steps = job.config.kept_steps
         self._checkpoints = Checkpoints(f"{job.work}/snapshots", keep_last=len(self.steps) or 1)
 
     def keep(self, step: int, *, model: nn.Module, measured: Mapping[str, Any]) -> None:
-        """Write the model of a step, if it is not there; when this returns, it is on disk.
-
-        Args:
-            step: updates done in the phase.
-            model: a `BertForPretraining`.
-            measured: what is known of it, as plain JSON values.
+        """Write the model of a step and its measurements (JSON values) to disk, unless it is there.
 
         Raises:
-            CheckpointError: it cannot be written.
+            CheckpointError: It cannot be written.
         """
         if any(saved.step == step for saved in self._checkpoints.list()):
             return
@@ -189,15 +168,12 @@ class Snapshots:
     def files(
         self, model: BertForPretraining, *, pad_token_id: int
     ) -> Iterator[tuple[str, dict[str, bytes]]]:
-        """The folder of each in the artifact, and its files in Hugging Face's layout; one snapshot
-        in memory at a time.
+        """Yield the artifact folder of each snapshot, and its files in Hugging Face's layout.
 
-        Args:
-            model: of their shape; takes their weights one after another.
-            pad_token_id: id of [PAD].
+        `model` takes the weights of one after another.
 
         Raises:
-            CheckpointError: one is not there, or is damaged.
+            CheckpointError: A snapshot is missing or damaged.
         """
         for step in self.steps:
             model.load_state_dict(self._checkpoints.at_step(step).tensors["model"])

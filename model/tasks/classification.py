@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -29,47 +29,15 @@ from model.tasks.row_terms import Answers, RowTerms, answer_terms, metric_value
 from model.tasks.task import Task
 from pipelines.arrays import Bools, Float32s, Int64s
 from schemas.errors import PredictionsError, TaskDataError
+from schemas.finetune_configs import TaskTypeName
 
 Float64s: TypeAlias = npt.NDArray[np.float64]
 
 
-class _Answers(NamedTuple):
-    """Valid answers of a task."""
-
-    type: type[str] | type[int] | type[float]
-    numbers: Mapping[Any, int] = {}
-    """Numbers of the valid labels, in order; {} for any label."""
-
-    @classmethod
-    def of(cls, task: Task, labels: Sequence[str]) -> _Answers:
-        """Return the answers of a task whose model has these labels."""
-        if task.type == "regression":
-            return cls(float)
-        is_choice = task.type == "choice"
-        valid = range(task.choices) if is_choice else labels
-        numbers = {label: number for number, label in enumerate(valid)}
-        return cls(int if is_choice else str, numbers)
-
-    def has(self, value: Any) -> bool:
-        """Return whether a value is a valid answer."""
-        if self.type is float:
-            is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-            return is_number and abs(value) <= sys.float_info.max  # excludes NaN, too
-        return type(value) is self.type and (not self.numbers or value in self.numbers)
-
-    def describe(self) -> str:
-        """Describe valid answers, for messages."""
-        if self.type is float:
-            return "a finite number"
-        if self.type is int:
-            return f"a number from 0 to {len(self.numbers) - 1}"
-        return f"one of {', '.join(self.numbers)}" if self.numbers else "the name of a label"
-
-    def to_numbers(self, answers: Sequence[Any]) -> Int64s | Float64s:
-        """Return valid answers as numbers of labels, or as values."""
-        if self.type is float:
-            return np.array(answers, np.float64)
-        return np.array([self.numbers[answer] for answer in answers], np.int64)
+def _numbers(answers: Sequence[Any], labels: Iterable[Any]) -> Int64s:
+    """Return the numbers of labels."""
+    numbers = {label: number for number, label in enumerate(labels)}
+    return np.array([numbers[answer] for answer in answers], np.int64)
 
 
 # Features
@@ -144,8 +112,12 @@ def _read_labels(
     task = encoding.task
     column = "score" if task.type == "regression" else "label"
     missing = examples[column].null_count
+    if not missing and task.type == "regression":
+        scores: Float64s = examples[column].to_numpy()
+        return scores
     if not missing:
-        return _Answers.of(task, encoding.labels).to_numbers(examples[column].to_pylist())
+        labels = range(task.choices) if task.type == "choice" else encoding.labels
+        return _numbers(examples[column].to_pylist(), labels)
     if missing == len(examples) and not is_training:
         return None
     row = pc.index(examples[column].is_null(), True).as_py()
@@ -233,15 +205,33 @@ def _sides(
     """
     gold = examples[column].to_pylist()
     predicted: list[Any] = [prediction.get(column) for prediction in predictions]
-    valid = _Answers.of(task, task.labels)
     for name, value in zip(examples["id"].to_pylist(), predicted, strict=True):
-        if not valid.has(value):
+        if not _is_valid(value, task):
             raise PredictionsError(
-                f"{task.name}, {name}: the {column} {value!r:.60}: expected {valid.describe()}"
+                f"{task.name}, {name}: expected {_EXPECTED[task.type]} as {column}, got "
+                f"{value!r:.60}. Predict with a model of this task"
             )
-    if valid.type is str and not valid.numbers:
-        valid = _Answers.of(task, sorted({*gold, *predicted}))
-    return valid.to_numbers(gold), valid.to_numbers(predicted)
+    if task.type == "regression":
+        return np.array(gold, np.float64), np.array(predicted, np.float64)
+    labels = task.labels or range(task.choices) or sorted({*gold, *predicted})
+    return _numbers(gold, labels), _numbers(predicted, labels)
+
+
+_EXPECTED: dict[TaskTypeName, str] = {
+    "classification": "the name of a label",
+    "regression": "a finite number",
+    "choice": "the number of a continuation",
+}
+
+
+def _is_valid(value: Any, task: Task) -> bool:
+    """Return whether a predicted value is an answer of a task."""
+    if task.type == "regression":
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        return is_number and abs(value) <= sys.float_info.max  # excludes NaN, too
+    if task.type == "choice":
+        return type(value) is int and value in range(task.choices)
+    return isinstance(value, str) and (not task.labels or value in task.labels)
 
 
 # The majority baseline

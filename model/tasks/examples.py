@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from model.tasks.task import BadRow, InvalidRowError, Row, Task, convert_row, describe_bad
-from pipelines.io.stage_inputs import InputFile
+from pipelines.io.stage_inputs import input_file
 from schemas.errors import (
     ConfigError,
     PredictionsError,
@@ -42,17 +42,13 @@ def read_examples(examples: StageInput, split: str) -> pa.Table:
     from pipelines.io.shards import open_shard
     from schemas.arrow import EXAMPLES
 
-    path = f"{split}.arrow"
-    entry = next((entry for entry in examples.files if entry.path == path), None)
-    if entry is None:
+    if split not in splits_of(examples):
         raise TaskDataError(
-            f"the examples of {examples.statistics['task']} ({examples.artifact_id}) have no split "
-            f"{split}: expected one of {', '.join(splits_of(examples))}. Give files for it to "
-            "build_examples, or choose another"
+            f"examples of {examples.statistics['task']} ({examples.artifact_id}): expected the "
+            f"split {split}, got {', '.join(splits_of(examples))}. Give build_examples a file of it"
         )
-    with open_shard(
-        InputFile.of(examples, entry), expected=EXAMPLES[examples.statistics["kind"]]
-    ) as reader:
+    file = input_file(examples, f"{split}.arrow")
+    with open_shard(file, expected=EXAMPLES[examples.statistics["kind"]]) as reader:
         table: pa.Table = reader.read_all()
     return table
 

@@ -170,36 +170,24 @@ def _list_files(folder: str) -> list[tuple[str, str]]:
 
 
 def _missing(split: str, config: ExamplesConfig, *, task: Task) -> MissingInputError:
+    """Return the error for a required split without a file."""
     globs = [glob for glob in file_globs(task, split) if not glob.endswith(_COMPRESSED)]
     more = " or another of its official names" if len(globs) > _MAX_SHOWN_GLOBS else ""
-    expected = f"{', '.join(globs[:_MAX_SHOWN_GLOBS])}{more} for {task.name} {split}"
-    folder, file = field_name("data_dir"), field_name(f"data_files.{split}")
-    if config.data_dir is None:
-        splits = ", ".join(config.data_files)
-        message = (
-            f"{file}: expected {expected}, found files of {splits} only. Add it, or set {folder}"
-        )
-    else:
-        shown = _describe_folder(config.data_dir)
-        message = (
-            f"{config.data_dir}: expected {expected}, found {shown}. Correct {folder}, or name the "
-            f"file by {file}"
-        )
-    return MissingInputError(message + _split_advice(split, task))
-
-
-def _describe_folder(folder: str) -> str:
-    names: list[str] = []
-    if is_folder(folder):
-        fs, path = filesystem(folder)
-        names = sorted(base_name(str(name)) for name in fs.ls(path, detail=False))
-    more = len(names) - _MAX_SHOWN_NAMES
+    where, names = field_name("data_files"), sorted(config.data_files)
+    if config.data_dir is not None:
+        where, names = config.data_dir, _names_in(config.data_dir)
     shown = ", ".join(names[:_MAX_SHOWN_NAMES]) or "nothing"
-    return f"{shown} and {more} more" if more > 0 else shown
+    advice = f"Correct {field_name('data_dir')} or {field_name(f'data_files.{split}')}"
+    if split == "dev" and task.can_split_train:
+        advice += f", or use a part of train by {field_name('dev_fraction')}, e.g. 0.1"
+    return MissingInputError(
+        f"{where}: expected {', '.join(globs[:_MAX_SHOWN_GLOBS])}{more} for {task.name} {split}, "
+        f"got {shown}{' and more' if len(names) > _MAX_SHOWN_NAMES else ''}. {advice}"
+    )
 
 
-def _split_advice(split: str, task: Task) -> str:
-    """Return how to make a dev split of training rows, or ""."""
-    if split != "dev" or not task.can_split_train:
-        return ""
-    return f", or use a part of train as {split} by {field_name('dev_fraction')}, e.g. 0.1"
+def _names_in(folder: str) -> list[str]:
+    if not is_folder(folder):
+        return []
+    fs, path = filesystem(folder)
+    return sorted(base_name(str(name)) for name in fs.ls(path, detail=False))

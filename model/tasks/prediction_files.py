@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -35,13 +36,12 @@ def text_lines(url: str) -> Iterator[str]:
         PredictionsError: The file does not exist, or a line is not UTF-8.
         InputError: The file is damaged, or UTF-16.
     """
+    number = 0
     try:
-        for number, line in enumerate(file_lines(url), start=1):
-            try:
-                yield line.decode()
-            except UnicodeDecodeError as error:
-                where = f"{url}, line {number}"
-                raise PredictionsError(f"{where}: not UTF-8: convert the file") from error
+        for number, line in enumerate(file_lines(url), start=1):  # noqa: B007  # for the message
+            yield line.decode()
+    except UnicodeDecodeError as error:
+        raise PredictionsError(f"{url}, line {number}: not UTF-8: convert the file") from error
     except (MissingInputError, IsADirectoryError) as error:
         raise PredictionsError(
             f"{url}: no file there; expected predictions, one JSON object a line"
@@ -66,15 +66,13 @@ def read_lines(url: str) -> list[dict[str, Any]]:
     """
     predictions = []
     for number, line in enumerate(text_lines(url), start=1):
-        try:
+        item = None
+        with contextlib.suppress(ValueError, RecursionError):
             item = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise PredictionsError(
-                f"{url}, line {number}: no JSON ({error}); expected one prediction a line"
-            ) from error
         if not isinstance(item, dict) or "id" not in item:
             raise PredictionsError(
-                f"{url}, line {number}: expected an object with an id, found {line[:80]}"
+                f"{url}, line {number}: expected one prediction a line, a JSON object with an id, "
+                f"got {line[:80]!r}. Pass the file that `bertloom predict` or evaluate wrote"
             )
         predictions.append(item)
     return predictions

@@ -274,14 +274,14 @@ def score(examples: pa.Table, predictions: Sequence[Prediction], *, task: Task) 
     are logged.
     """
     golds = gold_answers(examples, has_unanswerable=task.has_unanswerable)
-    scores = score_texts(golds, texts_by_id(predictions), has_unanswerable=task.has_unanswerable)
-    for ids, problem in (
-        (scores.unanswered, "questions have no prediction and count 0"),
-        (scores.unknown, "predictions match no question and are ignored"),
+    texts, ids = texts_by_id(predictions), [gold.id for gold in golds]
+    for missing, problem in (
+        ([name for name in ids if name not in texts], "questions have no prediction and count 0"),
+        (texts.keys() - set(ids), "predictions match no question and are ignored"),
     ):
-        if ids:
-            _LOGGER.warning("%s: %d %s, first %s", task.title, len(ids), problem, ids[0])
-    return scores.metrics
+        if missing:
+            _LOGGER.warning("%s: %d %s, first %s", task.title, len(missing), problem, min(missing))
+    return score_texts(golds, texts, has_unanswerable=task.has_unanswerable)
 
 
 def row_terms(

@@ -172,8 +172,7 @@ class SplitBuild:
         by_id = self._task.type == "span" and self._split not in ("train", "augmentation")
         if self._split in self._task.submission or by_id:
             raise TaskDataError(
-                f"{where}: {problem}. Expected distinct ids, by which its predictions are matched. Is "
-                "a file given twice?"
+                f"{where}: {problem}. Its predictions are matched by id. Is a file given twice?"
             )
         self.notes.append(f"{self._split}: {problem}.")
 

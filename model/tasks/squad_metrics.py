@@ -48,20 +48,6 @@ class QuestionScore(NamedTuple):
 _NOTHING = QuestionScore(0.0, 0.0)
 
 
-class SquadScores(NamedTuple):
-    """Scores of all questions of a file."""
-
-    metrics: dict[str, float]
-    """`em` and `f1` from 0 to 1; for 2.0 also of the questions with and without an answer
-    (`has-answer-em`, `no-answer-em`, ...)."""
-
-    unanswered: tuple[str, ...]
-    """Ids of questions without a prediction; they count 0."""
-
-    unknown: tuple[str, ...]
-    """Ids of predictions without a question; they are ignored."""
-
-
 def normalize_answer(text: str) -> str:
     """Return the form in which answers are compared; it may be ""."""
     lowered = text.lower().translate(_NO_PUNCTUATION)
@@ -109,20 +95,19 @@ def _f1(predicted: str, right: str, *, has_unanswerable: bool) -> float:
 
 def score_texts(
     golds: Sequence[Gold], predictions: Mapping[str, str], *, has_unanswerable: bool
-) -> SquadScores:
-    """Score predictions, text by id, in the form of an official file."""
-    known = {gold.id for gold in golds}
+) -> dict[str, float]:
+    """Return `em` and `f1` of predictions, text by id, from 0 to 1.
+
+    For 2.0 also those of the questions with and without an answer (`has-answer-em`,
+    `no-answer-em`, ...).
+    """
     scores = score_all(golds, predictions, has_unanswerable=has_unanswerable)
     prefixes = ("", "has-answer-", "no-answer-") if has_unanswerable else ("",)
-    return SquadScores(
-        {
-            f"{prefix}{name}": sum(getattr(score, name) for score in members) / len(members)
-            for prefix, members in _groups(golds, scores, prefixes)
-            for name in QuestionScore._fields
-        },
-        unanswered=tuple(gold.id for gold in golds if gold.id not in predictions),
-        unknown=tuple(identity for identity in predictions if identity not in known),
-    )
+    return {
+        f"{prefix}{name}": sum(getattr(score, name) for score in members) / len(members)
+        for prefix, members in _groups(golds, scores, prefixes)
+        for name in QuestionScore._fields
+    }
 
 
 def score_all(

@@ -48,11 +48,11 @@ def test_vectors_at_positions_equal_those_of_all_tokens() -> None:
     for chosen in (None, positions):
         seed_dropout(model, 1)
         model.zero_grad()
-        found = model(batch, positions=chosen)
-        sequence = found.sequence if chosen is not None else found.sequence[positions]
-        weighted(sequence, found.pooled).backward()
+        actual = model(batch, positions=chosen)
+        sequence = actual.sequence if chosen is not None else actual.sequence[positions]
+        weighted(sequence, actual.pooled).backward()
         values = [parameter.grad for parameter in model.parameters()]
-        gradients.append([sequence, found.pooled, *values])
+        gradients.append([sequence, actual.pooled, *values])
     for some, every in zip(*gradients, strict=True):
         torch.testing.assert_close(some, every, atol=1e-5, rtol=1e-5)
 
@@ -100,9 +100,9 @@ def test_own_kernel_equals_sdpa_without_dropout(is_causal: bool) -> None:
     for dropout in (0.0, 1e-9):
         model = model_of(dropout=dropout, is_causal=is_causal, initializer_range=0.1)
         batch = batch_of(LENGTHS)
-        found = model(batch)
-        sequence = found.sequence
-        weighted(sequence, found.pooled).backward()
+        actual = model(batch)
+        sequence = actual.sequence
+        weighted(sequence, actual.pooled).backward()
         outputs.append(sequence)
         gradients.append([parameter.grad for parameter in model.parameters()])
     torch.testing.assert_close(outputs[0], outputs[1], atol=1e-5, rtol=0)
@@ -118,8 +118,8 @@ def test_gradient_uses_mask_of_forward_pass(is_causal: bool) -> None:
 
     def loss() -> torch.Tensor:
         seed_dropout(model, 11)
-        found = model(batch)
-        return weighted(found.sequence, found.pooled)
+        actual = model(batch)
+        return weighted(actual.sequence, actual.pooled)
 
     loss().backward()
     for name in ("embeddings.word", "layers.0.attention.qkv", "layers.1.attention.output"):
@@ -134,26 +134,26 @@ def test_gradient_uses_mask_of_forward_pass(is_causal: bool) -> None:
                 parameter.add_(direction, alpha=sign * step)
                 ends.append(float(loss()))
                 parameter.sub_(direction, alpha=sign * step)
-        found = (ends[0] - ends[1]) / (2 * step)
-        assert found == pytest.approx(expected, rel=0.03), name
+        actual = (ends[0] - ends[1]) / (2 * step)
+        assert actual == pytest.approx(expected, rel=0.03), name
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
 def test_rate_and_scale_of_dropout(rate: float) -> None:
     dropout = Dropout(rate)
     size = 400_001  # no multiple of 4
-    found = dropout(torch.ones(size))
-    kept = found[found != 0]
+    actual = dropout(torch.ones(size))
+    kept = actual[actual != 0]
     sigma = (rate * (1 - rate) / size) ** 0.5
     assert abs(1 - len(kept) / size - rate) < 4 * sigma + 2**-17
     torch.testing.assert_close(kept, torch.full_like(kept, 1 / (1 - rate)), rtol=2e-4, atol=0)
     # All four elements that share a draw are dropped equally often.
     for lane in range(4):
-        share = (found[lane::4] == 0).float().mean()
+        share = (actual[lane::4] == 0).float().mean()
         assert abs(float(share) - rate) < 5 * (2 * sigma)
     residual = torch.full((size,), 2.0)
     dropout.generator.manual_seed(0)
-    torch.testing.assert_close(dropout.add(torch.ones(size), residual), found + 2.0)
+    torch.testing.assert_close(dropout.add(torch.ones(size), residual), actual + 2.0)
     assert torch.equal(dropout.eval()(residual), residual)
 
 
@@ -171,9 +171,9 @@ def test_attention_drops_at_its_rate() -> None:
         flash=False,
         has_dropout=True,
     )
-    found = attention(torch.zeros(64 * 32, 128), layout)
+    actual = attention(torch.zeros(64 * 32, 128), layout)
     # Uniform probabilities: 64 of 1/64 a token and head, each kept with probability 0.7.
-    per_token = found.detach()[:, ::64]  # one number a head
+    per_token = actual.detach()[:, ::64]  # one number a head
     assert abs(float(per_token.mean()) - 1) < 5 * (0.3 / 0.7 / 64 / per_token.numel()) ** 0.5
     assert float(per_token.std()) == pytest.approx((0.3 / 0.7 / 64) ** 0.5, rel=0.05)
 

@@ -146,11 +146,11 @@ def test_ids_given_twice_are_told_or_refused_where_they_are_handed_in(
     made, _ = build(tmp_path / "a", task="sst-2", data_dir=str(folder))
     assert made.notes == ("train: 1 rows have an id that an earlier row has, such as 3.",)
     write(folder / "test.tsv", "index\tsentence\n3\ta\n3\tb\n")
-    with pytest.raises(TaskDataError, match=r"sst-2 test .*handed in by id"):
+    with pytest.raises(TaskDataError, match=r"sst-2 test .*matched by id"):
         build(tmp_path / "b", task="sst-2", data_dir=str(folder))
     squad = TASKS["squad-1.1"]
     one, two = (write_task_file(squad, "dev", folder=tmp_path / name) for name in "cd")
-    with pytest.raises(TaskDataError, match="scored by id"):
+    with pytest.raises(TaskDataError, match="matched by id"):
         build(tmp_path / "e", task="squad-1.1", data_files={"train": (one,), "dev": (one, two)})
 
 
@@ -195,9 +195,9 @@ def test_missing_file_is_named_with_files_of_folder(folder: Path, tmp_path: Path
     (folder / "extra").mkdir()
     files = {"train": (str(folder / "train.tsv"),)}
     for config, expected in (
-        ({"task": "sst-2", "data_dir": str(folder)}, r"dev\.tsv.* sst-2 dev, found extra, test\.t"),
-        ({"task": "ax", "data_dir": str(tmp_path / "nowhere")}, "found nothing"),
-        ({"task": "rte", "data_files": files}, "files of train only. Add it"),
+        ({"task": "sst-2", "data_dir": str(folder)}, r"dev\.tsv.* sst-2 dev, got extra, test\.t"),
+        ({"task": "ax", "data_dir": str(tmp_path / "nowhere")}, "got nothing"),
+        ({"task": "rte", "data_files": files}, "rte dev, got train"),
     ):
         with pytest.raises(MissingInputError, match=expected):
             raw_inputs(ExamplesConfig(**config))

@@ -48,8 +48,8 @@ def test_tied_decoder_loss_equals_formulas(alignment: int, monkeypatch: pytest.M
     assert float(sums.nll_sum) == pytest.approx(nll, rel=1e-12)
     assert float(sums.loss.detach()) == pytest.approx(nll / 4, rel=1e-12)
     assert int(sums.correct) == int((best == labels).sum()) >= 10
-    found = torch.autograd.grad(sums.loss, (hidden, weight, bias))
-    for gradient, expected in zip(found, gradients, strict=True):
+    actual = torch.autograd.grad(sums.loss, (hidden, weight, bias))
+    for gradient, expected in zip(actual, gradients, strict=True):
         torch.testing.assert_close(gradient, expected, rtol=1e-11, atol=1e-12)
 
 
@@ -73,8 +73,8 @@ def test_autocast_multiplies_in_bfloat16_and_sums_in_float32() -> None:
     assert sums.nll_sum.dtype == torch.float32
     assert float(sums.nll_sum) != pytest.approx(nll, rel=1e-6)  # bfloat16 was used
     assert float(sums.nll_sum) == pytest.approx(nll, rel=5e-3)
-    found = torch.autograd.grad(sums.loss, (hidden, weight, bias))
-    for gradient, expected in zip(found, gradients, strict=True):
+    actual = torch.autograd.grad(sums.loss, (hidden, weight, bias))
+    for gradient, expected in zip(actual, gradients, strict=True):
         assert gradient.dtype == torch.float32
         assert (gradient - expected).norm() < 0.02 * expected.norm()
 

@@ -152,7 +152,7 @@ def test_sweep_has_its_rows_and_differences(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("entries", "expected"),
     [
-        ([], "found no evaluation"),
+        ([], "expected an evaluation"),
         ([{"entry": "odd", "task": "sst-2", "metric": "accuracy"}], r"entry odd.*metrics"),
     ],
 )

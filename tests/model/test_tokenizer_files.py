@@ -168,11 +168,11 @@ def test_pretraining_compares_vocabulary(small_corpus: SmallCorpus, tmp_path: Pa
     tokens = read_vocab(vocab)
     folder = keep_only_tokenizer(write_checkpoint(tmp_path / "bert", vocab=tuple(tokens)))
     job = small_corpus.job(tmp_path / "work", init_checkpoint=folder)
-    assert open_model(job, vocab=vocab).vocab_size == len(tokens)
+    assert open_model(job).vocab_size == len(tokens)
     tokens[-2:] = reversed(tokens[-2:])
     Path(folder, TOKENIZER_FILE).write_text(tokenizer_json(tokens, lowercase=True))
     with pytest.raises(InstanceDataError):
-        open_model(job, vocab=vocab)
+        open_model(job)
 
 
 @pytest.mark.parametrize("added", [-1, 1])
@@ -185,7 +185,7 @@ def test_pretraining_refuses_checkpoint_without_one_token_per_embedding(
     Path(folder, VOCAB_FILE).write_text(vocab_text([*tokens, "[NAME]"][: len(tokens) + added]))
     job = small_corpus.job(tmp_path / "work", init_checkpoint=folder)
     with pytest.raises(CheckpointError):
-        open_model(job, vocab=vocab)
+        open_model(job)
 
 
 def test_recipe_takes_vocabulary_from_tokenizer_json(tmp_path: Path) -> None:
@@ -265,10 +265,10 @@ def test_pretraining_refuses_checkpoint_with_other_rules(
     vocab = input_file(small_corpus.vocabulary, VOCAB_FILE)
     folder = write_checkpoint(tmp_path / "bert", vocab=tuple(read_vocab(vocab)))
     job = small_corpus.job(tmp_path / "work", init_checkpoint=folder)
-    open_model(job, vocab=vocab)
+    open_model(job)
     Path(folder, TOKENIZER_CONFIG_FILE).write_text(json.dumps(stated))
     with pytest.raises(InstanceDataError):
-        open_model(job, vocab=vocab)
+        open_model(job)
 
 
 def test_fill_refuses_outputs_that_are_not_finite(cli: Cli, tmp_path: Path) -> None:

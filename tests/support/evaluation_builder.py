@@ -102,26 +102,26 @@ def _cell(name: str, epochs: int, restart: int, metric: str, value: float | None
     }
 
 
-def evaluations(*item: dict[str, Any]) -> list[Evaluation]:
+def evaluations(*entries: dict[str, Any]) -> list[Evaluation]:
     """Return the evaluations as the stage reads them."""
     return [
         Evaluation.from_statistics(item["entry"], item, row_terms=stored_terms(item))
-        for item in item
+        for item in entries
     ]
 
 
-def row_terms(item: dict[str, Any]) -> list[tuple[str, dict[str, RowTerms]]]:
+def row_terms(evaluation: dict[str, Any]) -> list[tuple[str, dict[str, RowTerms]]]:
     """Return scores of dev rows with the means of the best point's restarts and of the baseline.
 
     The first rows are right: a better restart is right wherever a worse one is.
     """
-    metric = item["metric"]
+    metric = evaluation["metric"]
     scores = {
         cell["name"]: cell["metrics"]["dev"][metric]
-        for cell in item["cells"]
-        if cell["name"].startswith(item["best_point"])
+        for cell in evaluation["cells"]
+        if cell["name"].startswith(evaluation["best_point"])
     }
-    scores[""] = item["baseline"].get("dev", {}).get(metric)
+    scores[""] = evaluation["baseline"].get("dev", {}).get(metric)
     return [
         (name, {metric: mean_terms([float(row < score * ROWS) for row in range(ROWS)])})
         for name, score in scores.items()
@@ -129,28 +129,28 @@ def row_terms(item: dict[str, Any]) -> list[tuple[str, dict[str, RowTerms]]]:
     ]
 
 
-def stored_terms(item: dict[str, Any]) -> list[StoredTerms]:
+def stored_terms(evaluation: dict[str, Any]) -> list[StoredTerms]:
     """Return `row_terms` as they are read from an artifact."""
     return [
-        StoredTerms(metric, item.statistic, trial, item["task"], item.terms)
-        for trial, metrics in row_terms(item)
+        StoredTerms(metric, item.statistic, trial, evaluation["task"], item.terms)
+        for trial, metrics in row_terms(evaluation)
         for metric, item in metrics.items()
     ]
 
 
-def results(*item: dict[str, Any]) -> list[ResultRow]:
+def results(*entries: dict[str, Any]) -> list[ResultRow]:
     """Return the rows of results of evaluations."""
-    return result_rows(evaluations(*item))
+    return result_rows(evaluations(*entries))
 
 
 def artifact(
     folder: Path,
-    item: dict[str, Any],
+    evaluation: dict[str, Any],
     *,
     predictions: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
 ) -> StageInput:
     """An `evaluate` artifact on disk, with predictions by split."""
-    target = folder / item["entry"]
+    target = folder / evaluation["entry"]
     target.mkdir(parents=True, exist_ok=True)
     files = []
     for split, items in (predictions or {}).items():
@@ -164,13 +164,13 @@ def artifact(
                 sha256=hashlib.sha256(content).hexdigest(),
             )
         )
-    if "cells" in item:
-        terms = row_terms(item)
-        files.append(write_row_terms(terms, rows=item["task"], output=str(target)))
+    if "cells" in evaluation:
+        terms = row_terms(evaluation)
+        files.append(write_row_terms(terms, rows=evaluation["task"], output=str(target)))
     return StageInput(
-        name=item["entry"],
+        name=evaluation["entry"],
         artifact_id="0" * 16,
         data=str(target),
         files=tuple(files),
-        statistics=item,
+        statistics=evaluation,
     )

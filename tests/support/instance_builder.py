@@ -31,8 +31,8 @@ class Row(NamedTuple):
     def original_ids(self) -> list[int]:
         """Before masking."""
         ids = list(self.input_ids)
-        for place, token in zip(self.positions, self.masked_ids, strict=True):
-            ids[place] = token
+        for position, token in zip(self.positions, self.masked_ids, strict=True):
+            ids[position] = token
         return ids
 
 
@@ -44,12 +44,12 @@ def random_row(rng: np.random.Generator) -> Row:
     is_paired = rng.random() < 0.8
     b_start = int(rng.integers(3, length - 1)) if is_paired else length
     ids[b_start - 1] = SEP
-    candidates = [place for place in range(1, length - 1) if place != b_start - 1]
+    candidates = [position for position in range(1, length - 1) if position != b_start - 1]
     count = min(len(candidates), int(rng.integers(0, 7)))
     positions = sorted(rng.choice(candidates, count, replace=False).tolist())
-    originals = [ids[place] for place in positions]
-    for place in positions:
-        ids[place] = MASK if rng.random() < 0.8 else int(rng.integers(5, VOCAB_SIZE))
+    originals = [ids[position] for position in positions]
+    for position in positions:
+        ids[position] = MASK if rng.random() < 0.8 else int(rng.integers(5, VOCAB_SIZE))
     label = int(rng.integers(0, 2)) if is_paired else -1
     return Row(ids, b_start, positions, originals, label)
 
@@ -98,13 +98,13 @@ def random_shards(rows: int) -> dict[str, list[list[Row]]]:
     rng = np.random.default_rng(0)
     made = [random_row(rng) for _ in range(rows + 4)]
     cuts = [rows * number // 5 for number in range(6)]
-    found: dict[str, list[list[Row]]] = {}
+    shards_by_path: dict[str, list[list[Row]]] = {}
     for number in range(5):
         own = made[cuts[number] : cuts[number + 1]]
-        found[f"part-{number:05d}-pass-00.arrow"] = [own[:3], [], own[3:4], own[4:]]
-    found["part-99999-pass-00.arrow"] = []
-    found["__held-out__/held-out-00000.arrow"] = [made[rows:]]
-    return found
+        shards_by_path[f"part-{number:05d}-pass-00.arrow"] = [own[:3], [], own[3:4], own[4:]]
+    shards_by_path["part-99999-pass-00.arrow"] = []
+    shards_by_path["__held-out__/held-out-00000.arrow"] = [made[rows:]]
+    return shards_by_path
 
 
 def training_rows(shards: dict[str, list[list[Row]]]) -> list[Row]:

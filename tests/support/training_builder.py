@@ -71,7 +71,7 @@ class SmallCorpus:
 
 
 def tiny_config(*, length: int = 32, **changes: Any) -> PretrainConfig:
-    given: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "instances": f"length-{length}",
         "model": TINY,
         "budget": {"max_steps": 12},
@@ -86,8 +86,8 @@ def tiny_config(*, length: int = 32, **changes: Any) -> PretrainConfig:
         **changes,
     }
     if "init_from_phase" in changes or "init_checkpoint" in changes:
-        del given["model"]
-    return PretrainConfig.model_validate(given)
+        del fields["model"]
+    return PretrainConfig.model_validate(fields)
 
 
 def start_process(job: TrainingJob, **options: Any) -> subprocess.Popen[str]:
@@ -129,8 +129,8 @@ def start_run(job: TrainingJob, **options: Any) -> subprocess.Popen[str]:
 
 def failure(job: TrainingJob) -> dict[str, Any]:
     """Return the failure that a process recorded."""
-    found: dict[str, Any] = json.loads((Path(job.work) / "failure.json").read_text())
-    return found
+    facts: dict[str, Any] = json.loads((Path(job.work) / "failure.json").read_text())
+    return facts
 
 
 def curve_lines(work: Path, kind: str = "") -> list[dict[str, Any]]:

@@ -36,8 +36,8 @@ def artifact(tmp_path, shards):
 
 
 def opened(artifact, **changes):
-    given = {"vocab_size": VOCAB_SIZE, "max_seq_length": LONGEST, **changes}
-    return InstanceDataset.open(artifact, **given)
+    options = {"vocab_size": VOCAB_SIZE, "max_seq_length": LONGEST, **changes}
+    return InstanceDataset.open(artifact, **options)
 
 
 def file_of(artifact, number=1) -> Path:
@@ -53,18 +53,18 @@ def with_content(artifact, number, content):
     return artifact.model_copy(update={"files": tuple(files)})
 
 
-def check_rows(found, rows, numbers):
-    assert found.rows.tolist() == list(numbers)
-    assert len(found.offsets) == len(found.masked_offsets) == len(numbers) + 1
+def check_rows(actual, rows, numbers):
+    assert actual.rows.tolist() == list(numbers)
+    assert len(actual.offsets) == len(actual.masked_offsets) == len(numbers) + 1
     for at, number in enumerate(numbers):
         row = rows[number]
-        tokens = slice(found.offsets[at], found.offsets[at + 1])
-        masked = slice(found.masked_offsets[at], found.masked_offsets[at + 1])
-        assert found.input_ids[tokens].tolist() == row.input_ids
-        assert found.segment_b_start[at] == row.segment_b_start
-        assert found.masked_positions[masked].tolist() == row.positions
-        assert found.masked_ids[masked].tolist() == row.masked_ids
-        assert found.next_sentence_label[at] == row.label
+        tokens = slice(actual.offsets[at], actual.offsets[at + 1])
+        masked = slice(actual.masked_offsets[at], actual.masked_offsets[at + 1])
+        assert actual.input_ids[tokens].tolist() == row.input_ids
+        assert actual.segment_b_start[at] == row.segment_b_start
+        assert actual.masked_positions[masked].tolist() == row.positions
+        assert actual.masked_ids[masked].tolist() == row.masked_ids
+        assert actual.next_sentence_label[at] == row.label
 
 
 def test_gather_returns_written_rows_in_any_order(artifact, shards):
@@ -72,9 +72,9 @@ def test_gather_returns_written_rows_in_any_order(artifact, shards):
     assert len(instances) == len(rows) == 90
     assert instances.tokens == sum(len(row.input_ids) for row in rows)
     numbers = np.random.default_rng(0).integers(0, 90, 400)
-    found = instances.gather(numbers)
-    check_rows(found, rows, numbers)
-    check_rows(found.part(7, 30), rows, numbers[7:30])
+    actual = instances.gather(numbers)
+    check_rows(actual, rows, numbers)
+    check_rows(actual.part(7, 30), rows, numbers[7:30])
     assert instances.lengths(numbers).tolist() == [len(rows[n].input_ids) for n in numbers]
     check_rows(instances.gather(np.array([], np.int64)), rows, [])
 
@@ -83,9 +83,9 @@ def test_ids_of_large_vocabulary_are_uint32(tmp_path):
     row = Row([2, 90_000, 3], 3, [1], [99_999], -1)
     artifact = write_artifact(str(tmp_path), {"part-0.arrow": [[row]]}, vocab_size=100_000)
     instances = InstanceDataset.open(artifact, vocab_size=100_000, max_seq_length=40)
-    found = instances.gather(np.array([0]))
-    assert found.input_ids.dtype == np.uint32
-    check_rows(found, [row], [0])
+    actual = instances.gather(np.array([0]))
+    assert actual.input_ids.dtype == np.uint32
+    check_rows(actual, [row], [0])
 
 
 def test_row_numbers_do_not_depend_on_order_of_manifest(artifact, shards):
@@ -103,8 +103,8 @@ def test_locate_returns_shard_and_row(artifact, shards):
     instances, row = opened(artifact), 0
     for path in sorted(shards):
         if path.startswith("part-"):
-            for place in range(sum(map(len, shards[path]))):
-                assert instances.locate(row) == (path, place)
+            for position in range(sum(map(len, shards[path]))):
+                assert instances.locate(row) == (path, position)
                 row += 1
     for wrong in (-1, 90):
         with pytest.raises(IndexError, match="expected a row of 0 to 89"):
@@ -119,10 +119,10 @@ def test_files_are_closed_and_gathered_arrays_outlive_the_dataset(artifact, shar
     instances = opened(artifact)
     if before:
         assert len(list(files.iterdir())) <= before
-    found = instances.gather(np.arange(90))
+    actual = instances.gather(np.arange(90))
     del instances
     gc.collect()
-    check_rows(found, training_rows(shards), range(90))
+    check_rows(actual, training_rows(shards), range(90))
 
 
 def test_artifact_that_does_not_fit_is_refused(artifact):

@@ -65,6 +65,6 @@ def test_stream_has_every_row_once_per_epoch_from_any_start(size, start, count):
     assert part.rows.tolist() == whole.rows[start : start + count].tolist()
     assert part.epochs.tolist() == whole.epochs[start : start + count].tolist()
     for epoch in range(900 // size):
-        place = slice(epoch * size, (epoch + 1) * size)
-        assert sorted(whole.rows[place].tolist()) == list(range(size))
-        assert set(whole.epochs[place].tolist()) == {epoch}
+        position = slice(epoch * size, (epoch + 1) * size)
+        assert sorted(whole.rows[position].tolist()) == list(range(size))
+        assert set(whole.epochs[position].tolist()) == {epoch}

@@ -91,9 +91,9 @@ class _Reference:
         return np.concatenate([(w / u if w and u else 1.0) * part for w, u, part in ratios])
 
 
-def _assert_close(found: torch.Tensor, expected: Array, *, rel: float) -> None:
+def _assert_close(actual: torch.Tensor, expected: Array, *, rel: float) -> None:
     """Within `rel` of the tensor's largest value."""
-    error = np.abs(found.detach().numpy().astype(np.float64) - expected).max()
+    error = np.abs(actual.detach().numpy().astype(np.float64) - expected).max()
     assert error <= rel * np.abs(expected).max()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import threading
 from collections import Counter
 from pathlib import Path
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+from support.instance_builder import random_shards, write_artifact
 
 from model import attention
 from model.attention import seed_dropout
@@ -23,6 +23,7 @@ from model.training.distributed import ProcessGroup
 from model.training.throughput import ThroughputMeter
 from pipelines.io.stage_inputs import InputFile
 from schemas.errors import ArtifactCorruptError, InstanceDataError
+from schemas.manifest import StageInput
 
 CUDA = torch.device("cuda", 1)
 
@@ -146,20 +147,20 @@ class ThreadRanks:
         return gathered
 
 
-def verify(folders: list[Path], files: list[InputFile]) -> list[Any]:
-    """Verify files in one rank per folder, the first two on one machine; return the outcomes."""
-    shared = threading.Barrier(len(folders)), [[] for _ in folders]
-    outcomes: list[Any] = [None] * len(folders)
+def verify(artifacts: list[StageInput]) -> list[Any]:
+    """Open shards in one rank per artifact, the first two on one machine; return the outcomes."""
+    shared = threading.Barrier(len(artifacts)), [[] for _ in artifacts]
+    outcomes: list[Any] = [None] * len(artifacts)
 
     def run(rank: int) -> None:
-        own = [file._replace(url=str(folders[rank] / file.path)) for file in files]
+        artifact = artifacts[rank]
         ranks: Any = ThreadRanks(rank, rank if rank < 2 else 0, shared)
         try:
-            outcomes[rank] = shards._verify_in_turns(own, ranks)
+            outcomes[rank] = shards.local_files(artifact, artifact.files, ranks=ranks)
         except (ArtifactCorruptError, InstanceDataError) as error:
             outcomes[rank] = type(error)
 
-    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(len(folders))]
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(len(artifacts))]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -181,41 +182,36 @@ def hashed(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return counts
 
 
-def write_shards(folder: Path) -> list[InputFile]:
-    folder.mkdir()
-    files = []
-    for number in range(3):
-        data = bytes([number]) * 100
-        (folder / f"part-{number}").write_bytes(data)
-        sha256 = hashlib.sha256(data).hexdigest()
-        files.append(InputFile("", f"part-{number}", "instances x", 100, sha256))
-    return files
+@pytest.fixture
+def machines(tmp_path: Path) -> list[StageInput]:
+    """Artifact of each of three ranks: two share a machine, one has its own copy."""
+    rows = {path: part for path, part in random_shards(20).items() if path.startswith("part-")}
+    one, two = (write_artifact(str(tmp_path / name), rows) for name in ("one", "two"))
+    return [one, one, two]
 
 
-def test_ranks_of_one_store_hash_its_shards_once(tmp_path: Path, hashed: Counter[str]) -> None:
-    files = write_shards(tmp_path / "store")
-    outcomes = verify([tmp_path / "store"] * 3, files)
-    assert outcomes == [[tmp_path / "store" / file.path for file in files]] * 3
-    assert hashed == {"store": 3}
-
-
-def test_machine_with_own_copies_hashes_them(tmp_path: Path, hashed: Counter[str]) -> None:
-    files = write_shards(tmp_path / "one")
-    write_shards(tmp_path / "two")
-    verify([tmp_path / "one", tmp_path / "one", tmp_path / "two"], files)
-    assert hashed == {"one": 3, "two": 3}
+def test_each_machine_hashes_its_shards_once(
+    machines: list[StageInput], hashed: Counter[str]
+) -> None:
+    outcomes = verify(machines)
+    for artifact, paths in zip(machines, outcomes, strict=True):
+        assert paths == [Path(artifact.data) / entry.stored_name for entry in artifact.files]
+    assert hashed == {name: len(machines[0].files) for name in ("one", "two")}
 
 
 @pytest.mark.parametrize("fault", ["missing", "short", "changed"])
-@pytest.mark.parametrize("rank", [0, 1, 2])
-def test_every_rank_notices_faults_of_its_own_files(tmp_path: Path, fault: str, rank: int) -> None:
-    folders = [tmp_path / str(number) for number in range(3)]
-    files, *_ = [write_shards(folder) for folder in folders]
-    file = folders[rank] / "part-1"
+@pytest.mark.parametrize("machine", [0, 2])
+def test_every_rank_of_a_machine_notices_faults_of_its_files(
+    machines: list[StageInput], fault: str, machine: int
+) -> None:
+    file = Path(machines[machine].data) / machines[machine].files[1].stored_name
+    data = file.read_bytes()
     if fault == "missing":
         file.unlink()
     else:
-        file.write_bytes(b"\1" * 99 + (b"" if fault == "short" else b"\2"))
+        file.write_bytes(data[:-1] + (b"" if fault == "short" else bytes([data[-1] ^ 1])))
     expected = InstanceDataError if fault == "missing" else ArtifactCorruptError
-    outcomes = verify(folders, files)
-    assert [outcome is expected for outcome in outcomes] == [n == rank for n in range(3)]
+    outcomes = verify(machines)
+    assert [outcome is expected for outcome in outcomes] == [
+        artifact is machines[machine] for artifact in machines
+    ]

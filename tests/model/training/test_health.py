@@ -247,8 +247,8 @@ def tuned(
     more: dict[str, Any] = {} if vocab is None else {"vocab": vocab, "lowercase": False}
     checkpoint = write_checkpoint(folder / "checkpoint", **more)
     job = trial_job(folder / "work", examples, config=trial_config(checkpoint, **changes))
-    found: dict[str, Any] = train_trial(job, stop=StopRequest())["statistics"]
-    return found
+    actual: dict[str, Any] = train_trial(job, stop=StopRequest())["statistics"]
+    return actual
 
 
 def test_sound_finetuning_has_no_warning(tmp_path: Path) -> None:

@@ -113,9 +113,9 @@ def test_late_reading_changes_nothing_in_a_trial(
             _read_late(monkeypatch)
         job = trial_job(tmp_path / name, examples, config=config)
         train_trial(job, stop=StopRequest())
-        found = {path.name: path.read_bytes() for path in job.results().iterdir()}
-        del found["timing.json"]
-        files.append(found)
+        actual = {path.name: path.read_bytes() for path in job.results().iterdir()}
+        del actual["timing.json"]
+        files.append(actual)
     assert files[0] == files[1]
 
 

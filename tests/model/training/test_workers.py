@@ -97,17 +97,17 @@ def process() -> Iterator[Worker]:
 
 
 def in_thread(call: Callable[[], object]) -> tuple[threading.Thread, list[BaseException]]:
-    found: list[BaseException] = []
+    actual: list[BaseException] = []
 
     def run() -> None:
         try:
             call()
         except BaseException as error:
-            found.append(error)
+            actual.append(error)
 
     thread = threading.Thread(target=run)
     thread.start()
-    return thread, found
+    return thread, actual
 
 
 def test_worker_is_reused(process: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,13 +168,13 @@ def test_foreign_functions_and_memory_urls_are_refused(process: Worker) -> None:
 def test_killed_worker_is_reported_and_replaced(process: Worker, tmp_path: Path) -> None:
     pid = process.call(PROBE, Question())["pid"]
     begun = tmp_path / "begun"
-    thread, found = in_thread(lambda: process.call(PROBE, Question(do="wait", text=str(begun))))
+    thread, actual = in_thread(lambda: process.call(PROBE, Question(do="wait", text=str(begun))))
     wait_until(begun.exists)
     os.kill(pid, signal.SIGKILL)
     thread.join(300)
-    assert isinstance(found[0], RunnerError)
-    assert "SIGKILL" in str(found[0])
-    assert "the probe" in str(found[0])
+    assert isinstance(actual[0], RunnerError)
+    assert "SIGKILL" in str(actual[0])
+    assert "the probe" in str(actual[0])
     second = process.call(PROBE, Question())["pid"]
     assert second != pid
     os.kill(second, signal.SIGKILL)  # between two calls
@@ -227,10 +227,10 @@ def test_concurrent_calls_have_a_worker_each(tmp_path: Path) -> None:
         ]
         wait_until(lambda: all(file.exists() for file in begun))
         stop_running_calls()
-        for thread, found in waiting:
+        for thread, actual in waiting:
             thread.join(300)
-            assert isinstance(found[0], TrainingError)
-            assert str(found[0]) == "stopped and written: SIGTERM"
+            assert isinstance(actual[0], TrainingError)
+            assert str(actual[0]) == "stopped and written: SIGTERM"
         pids = {both.call(PROBE, Question())["pid"] for _ in range(3)}
         assert len(pids) == 1  # sequential calls share one
         assert len(both.workers) == 2
