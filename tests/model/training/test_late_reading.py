@@ -125,17 +125,14 @@ def test_held_out_evaluation_reads_its_sums_once(
     meta_device: torch.device,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    reads = []
+    reduced = []
 
-    class Recorded:
-        def __init__(self, values: torch.Tensor) -> None:
-            assert values.is_meta
-            reads.append(len(values))
+    def reduce(_group: ProcessGroup, values: torch.Tensor) -> torch.Tensor:
+        assert values.is_meta
+        reduced.append(len(values))
+        return torch.tensor([8.0, 2.0, 4.0, 1.0, 4.0, 2.0, 12.0])
 
-        def read(self) -> list[float]:
-            return [8.0, 2.0, 4.0, 1.0]
-
-    monkeypatch.setattr(evaluation, "HostCopy", Recorded)
+    monkeypatch.setattr(ProcessGroup, "all_reduce_tensor", reduce)
     batch = {"global_batch_size": 8, "per_device_max_tokens": 64}
     job = small_corpus.job(tmp_path, batch=batch)
     group = ProcessGroup(0, 1, meta_device)
@@ -145,8 +142,9 @@ def test_held_out_evaluation_reads_its_sums_once(
     assert evaluator is not None
     assert len(list(evaluator._batches())) > 1
     metrics = evaluator.evaluate(setup.model, is_bf16=False)  # reading a meta tensor raises
-    assert reads == [4]
-    assert metrics["mlm_loss"] == 4 * metrics["mlm_accuracy"]
+    assert reduced == [7]
+    assert [metrics[name] for name in ("mlm_loss", "mlm_accuracy", "unigram_loss")] == [2, 0.5, 3]
+    assert [metrics[name] for name in ("loss", "nsp_loss", "nsp_accuracy")] == [4, 2, 0.5]
 
 
 def test_late_divergence_names_its_step(
