@@ -31,7 +31,7 @@ LABELS = [
 
 
 class Deployments:
-    """Deployments `nightly` and `manual` of a recipe that needs seconds, each with its own store.
+    """Deployments `nightly` and `manual` of a recipe that needs seconds, with one store.
 
     Prefect can still schedule runs of a deployment that has just been paused, and cancels a run
     while another one has the slot of the deployment: only `nightly` has a schedule and a limit.
@@ -39,7 +39,7 @@ class Deployments:
 
     def __init__(self, server: PrefectServer, folder: Path) -> None:
         self.server = server
-        self.stores = {name: str(folder / f"{name}-store") for name in ("nightly", "manual")}
+        self.store = str(folder / "store")
         recipe = folder / "recipe.yaml"
         recipe.write_text(yaml.safe_dump(tiny_recipe(folder)), encoding="utf-8")
         # The deployment of the repository with other parameters and another schedule.
@@ -59,8 +59,7 @@ class Deployments:
         }
         nightly["schedules"] = [{"slug": "nightly", "interval": 10}]
         for deployment in (nightly, manual):
-            store = self.stores[deployment["name"]]
-            deployment["parameters"] = {"recipe": str(recipe), "store": store}
+            deployment["parameters"] = {"recipe": str(recipe), "store": self.store}
         file = folder / "prefect.yaml"
         file.write_text(yaml.safe_dump({**deployments, "deployments": [nightly, manual]}))
         server.command("work-pool", "create", nightly["work_pool"]["name"], "--type", "process")
@@ -85,9 +84,9 @@ class Deployments:
         run: dict[str, Any] = self.server.post(path, parameters=parameters)
         return str(run["id"])
 
-    def record(self, flow_run_id: str, *, deployment: str = "manual") -> RunRecord | None:
+    def record(self, flow_run_id: str) -> RunRecord | None:
         """Return the newest record of a flow run."""
-        store = ArtifactStore(self.stores[deployment])
+        store = ArtifactStore(self.store)
         records = [read_run(store, run_id) for run_id in run_ids(store)]
         own = [record for record in records if record.flow_run_id == flow_run_id]
         return own[-1] if own else None
@@ -136,7 +135,7 @@ def test_second_scheduled_run_is_cached(deployments: Deployments) -> None:
     deployments.pause()
     assert (deployments.pulled / "tasks").is_dir()
     assert not deployments.scheduled_runs("FAILED", "CRASHED")
-    first, second = (deployments.record(run["id"], deployment="nightly") for run in completed[:2])
+    first, second = (deployments.record(run["id"]) for run in completed[:2])
     assert first is not None
     assert second is not None
     assert [step.label for step in first.steps] == LABELS
@@ -171,7 +170,7 @@ def test_automation_is_accepted_by_server(deployments: Deployments) -> None:
 
 def test_cancelled_flow_run_stops_training_and_marks_record(deployments: Deployments) -> None:
     flow_run_id = deployments.start(overrides=["pretrain.tiny.budget.max_steps=1000000"])
-    work = Path(deployments.stores["manual"]) / "work" / "pretrain"
+    work = Path(deployments.store) / "work" / "pretrain"
     deployments.server.wait_for("training", lambda: list(work.glob("*/reading.json")))
     assert trainings(work)
     state = {"type": "CANCELLING", "name": "Cancelling"}
@@ -211,7 +210,7 @@ def test_killed_flow_run_is_marked_as_crashed_and_retry_completes(deployments: D
     assert again is not None
     assert again.run_id != record.run_id
     assert again.state == "completed"
-    assert _is_whole(deployments.stores["manual"])
+    assert _is_whole(deployments.store)
 
 
 def _is_whole(store: str) -> bool:
