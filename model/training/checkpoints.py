@@ -166,7 +166,7 @@ class Checkpoints:
             try:
                 return self._load(info)
             except DamagedCheckpointError as error:
-                _LOGGER.warning("%s; resuming from the checkpoint before, if any", error)
+                _LOGGER.warning("%s. This checkpoint is skipped", error)
                 self._damaged.add(info)
         return None
 
@@ -195,7 +195,8 @@ class Checkpoints:
             ) from error
         if _digest(data) not in info.name:
             raise DamagedCheckpointError(
-                f"{info.url}: expected content with the sha256 in the name, got {_digest(data)}"
+                f"{info.url}: damaged: expected the sha256 in its name, got {_digest(data)}. "
+                "Restore it from a backup, or delete it to resume from the checkpoint before"
             )
         return LoadedCheckpoint(info, data)
 
