@@ -9,7 +9,7 @@ from schemas.stage import VARIADIC, Stage
 STAGES = (
     Stage(
         name="pretrain",
-        version=5,
+        version=6,
         run="model.pretrain:pretrain",
         config=PretrainConfig,
         output_type="checkpoint",
@@ -34,7 +34,7 @@ STAGES = (
     ),
     Stage(
         name="finetune",
-        version=6,
+        version=7,
         run="model.finetune:finetune",
         config=TrialConfig,
         output_type="trial",
@@ -49,7 +49,7 @@ STAGES = (
     ),
     Stage(
         name="evaluate",
-        version=7,
+        version=8,
         run="model.evaluate:evaluate",
         config=EvaluateConfig,
         output_type="evaluation",
@@ -61,7 +61,7 @@ STAGES = (
     ),
     Stage(
         name="tabulate",
-        version=8,
+        version=9,
         run="model.tabulate:tabulate",
         config=TabulateConfig,
         output_type="tables",
