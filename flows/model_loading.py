@@ -56,7 +56,7 @@ def checkpoint_folder(name: str, *, store: str | None) -> str:
         ) from error
     if is_checkpoint and artifact_of_path(name) is None:
         return name if "://" in name else str(Path(name).absolute())
-    if is_folder:
+    if is_folder and not is_checkpoint:
         check_checkpoint(name, needs_vocabulary=False)
     artifact = _find_artifact(name, store)
     if "config.json" not in artifact.files:

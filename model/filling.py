@@ -94,7 +94,8 @@ class MaskFiller:
             k: Number of candidates per mask.
 
         Raises:
-            PredictionsError: A text has no [MASK] or exceeds the model's positions.
+            PredictionsError: A text has no [MASK] or exceeds the model's positions, or the model's
+                outputs are not finite.
         """
         for text in texts:
             probabilities = self._mask_probabilities(text)
@@ -134,7 +135,13 @@ class MaskFiller:
         with torch.inference_mode():
             encoded = self.model.bert(tokens.to(device))
             masks = (row == mask_id).nonzero()[:, 0].to(device)
-            return self.model.mlm_logits(encoded.sequence, masks).float().softmax(dim=-1).cpu()
+            logits = self.model.mlm_logits(encoded.sequence, masks).float().cpu()
+        if not logits.isfinite().all():
+            raise PredictionsError(
+                f"{text[:80]!r}: expected finite outputs, got NaN or infinite ones: the training "
+                "diverged. Use another checkpoint"
+            )
+        return logits.softmax(dim=-1)
 
 
 def _no_head(folder: str, model: str) -> CheckpointError:

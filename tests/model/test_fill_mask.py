@@ -83,6 +83,22 @@ def test_what_cannot_be_filled_is_said(cli: Cli, pretrained: str, tmp_path: Path
     assert "quickstart" in cli("fill", "[MASK]", "--store", empty).err
 
 
+def test_fill_refuses_outputs_that_are_not_finite(cli: Cli, tmp_path: Path) -> None:
+    folder = write_checkpoint(tmp_path / "bert")
+    path = Path(folder, "model.safetensors")
+    tensors = load_file(path)
+    for name in ("cls.predictions.transform.dense.weight", "cls.predictions.decoder.bias"):
+        if name in tensors:
+            tensors[name] *= 1e38
+    tensors["cls.predictions.bias"] += 3e38
+    tensors["cls.predictions.transform.LayerNorm.weight"] *= 3e38
+    save_file(tensors, path, metadata={"format": "pt"})
+    answer = cli("fill", "good [MASK]", "--model", folder)
+    assert answer.code == 1
+    assert "finite" in answer.err
+    assert not answer.out
+
+
 def test_weights_that_are_not_finite_are_refused(cli: Cli, tmp_path: Path) -> None:
     """Every command that loads a checkpoint fails instead of answering with NaN."""
     bert, tuned = write_checkpoint(tmp_path / "bert"), write_tuned(tmp_path / "tuned", task="sst-2")
