@@ -20,6 +20,7 @@ from pipelines.runners.job_context import ErrorFiles
 from pipelines.runners.job_server import find_jar, server_command
 from pipelines.runners.portable import worker_program
 from pipelines.runners.registry import RUNNERS, get_runner
+from pipelines.shard_job.items import ItemProcessor
 from pipelines.shard_job.job_files import JobFiles
 from pipelines.stages import STAGES
 from schemas.errors import ConfigError, RunnerError
@@ -319,9 +320,8 @@ def test_dofn_refuses_other_code_before_its_work_is_unpickled(
 
     from pipelines.shard_job.pipeline import _ProcessItems
 
-    do_fn = _ProcessItems(
-        "job", _Unpacks(), JobFiles("memory://job"), item_type=_Unpacks, spill="", workers=1
-    )
+    processor = ItemProcessor(_Unpacks(), JobFiles("memory://job"))
+    do_fn = _ProcessItems("job", processor, item_type=_Unpacks, spill="", workers=1)
     packed = pickler.dumps(do_fn)
     monkeypatch.setattr(code, "code_digest", lambda: "another")
     with pytest.raises(RunnerError, match="differs from submitted code"):
