@@ -219,7 +219,7 @@ class DataflowRunner(EngineRunner):
         return str(response.current_state.name).removeprefix(_STATE_PREFIX)
 
     def job_error(self, job_id: str) -> str:
-        """Return why a job failed, if possible as its worker says it; "" if it is not known yet."""
+        """Return why a job failed, if possible in the words of its worker; "" if not known yet."""
         types, (_, client) = self._types, self._clients
         importance = types.JobMessageImportance.JOB_MESSAGE_ERROR
         request = types.ListJobMessagesRequest(job_id=job_id, minimum_importance=importance)

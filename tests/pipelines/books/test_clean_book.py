@@ -22,7 +22,7 @@ from pipelines.io.encodings import decode_text, normalise
 
 OPENING = (
     "It was a bright cold morning when the three of them set out along the river\n"
-    "bank, and nobody in the village had yet opened so much as a single shutter\n"
+    "bank, and no one in the village had yet opened so much as a single shutter\n"
     "to see them go."
 )
 SECOND = (
@@ -254,8 +254,8 @@ def test_text_behind_the_notes_of_a_chapter_stays(between: str) -> None:
 PREFACE = "To the Press, and to my publishers, I owe thanks for the second edition of this."
 RULES = [
     "It was bound in cloth, and she paid 5s. for it, which was more than she had.",
-    "1. That nobody was to leave the house before the others had come home again.",
-    "2. That nobody was to ask why this was so, or who had made the rule at all.",
+    "1. That no one was to leave the house before the others had come home again.",
+    "2. That no one was to ask why this was so, or who had made the rule at all.",
 ]
 DIALOGUE = ['"Tom!"', "No answer.", '"TOM!"', ONE_LINE]
 SPOKEN = "He had read of Project Gutenberg, and of the end of Project X."
@@ -444,8 +444,8 @@ def test_prose_of_any_language_stays_and_its_headings_go(language: str, gap: str
         "— Oui",
         "The wind, the wind\nAnd the rain, the rain\nAnd who shall say--_Old Song_",
         "and so they came to the house",
-        "1. That nobody was to leave.\n2. That nobody was to ask.",
-        "He said that the house stood on the hill above the town and nobody lived in it",
+        "1. That no one was to leave.\n2. That no one was to ask.",
+        "He said that the house stood on the hill above the town and no one lived in it",
     ],
 )
 def test_short_blocks_that_are_no_headings_stay(block: str) -> None:

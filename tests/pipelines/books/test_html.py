@@ -13,7 +13,7 @@ from pipelines.books.html import read_html
 
 PROSE = (
     "It was a bright cold morning when the three of them set out along the river bank, and "
-    "nobody in the village had yet opened so much as a single shutter to see them go."
+    "no one in the village had yet opened so much as a single shutter to see them go."
 )
 
 

@@ -51,7 +51,7 @@ java.lang.RuntimeException: Error received from SDK harness for instruction 4: \
 Traceback (most recent call last):
   File "worker.py", line 1, in process
     raise
-ValueError: no such thing [while running 'DoWork']
+ValueError: no such file [while running 'DoWork']
 
 \tat java.base/java.util.concurrent.CompletableFuture.reportGet(CompletableFuture.java:396)
 """
@@ -62,9 +62,9 @@ _OURS = f"{_PYTHON}schemas.errors.InputError: a.bz2: cut at byte 7\n\n\tat a.B.c
     ("text", "cause"),
     [
         (_CHAIN, f"{_JAVA}IllegalStateException: Process died with exit code 1"),
-        (_PYTHON, "ValueError: no such thing [while running 'DoWork']"),
+        (_PYTHON, "ValueError: no such file [while running 'DoWork']"),
         (_OURS, "schemas.errors.InputError: a.bz2: cut at byte 7"),
-        (f"{_OURS}\nCaused by: {_PYTHON}", "ValueError: no such thing [while running 'DoWork']"),
+        (f"{_OURS}\nCaused by: {_PYTHON}", "ValueError: no such file [while running 'DoWork']"),
         ("a.NullPointerException\n\tat a.B.c(B.java:1)\n]", "a.NullPointerException"),
         ("", ""),
     ],

@@ -19,7 +19,7 @@ from schemas.errors import CorruptInputError
 
 PROSE = (
     b"It was a bright cold morning when the three of them set out along the river bank, and "
-    b"nobody in the village had yet opened so much as a single shutter to see them go."
+    b"no one in the village had yet opened so much as a single shutter to see them go."
 )
 OTHER = PROSE.replace(b"three", b"four")
 FIVE = tar_bytes([(f"{n}.txt", PROSE) for n in range(5)], form=tarfile.USTAR_FORMAT)

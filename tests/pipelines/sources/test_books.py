@@ -23,7 +23,7 @@ from schemas.errors import MissingInputError
 
 PROSE = (
     "It was a bright cold morning when the three of them set out along the river bank, and "
-    "nobody in the village had yet opened so much as a single shutter to see them go."
+    "no one in the village had yet opened so much as a single shutter to see them go."
 )
 
 

@@ -20,7 +20,7 @@ from schemas.corpus_configs import AnySource, BooksSource, TextSource, Wikipedia
 
 PROSE = (
     "It was a bright cold morning when the three of them set out along the river bank, and "
-    "nobody in the village had yet opened so much as a single shutter to see them go."
+    "no one in the village had yet opened so much as a single shutter to see them go."
 )
 TEXT, DUMP = PROSE.encode(), dump([page(1, PROSE)])
 

@@ -408,7 +408,7 @@ def test_cut_never_parts_a_character(tmp_path: Path, unit: str) -> None:
 
 WALK = (
     "They walked along the well-known river until noon without saying very much, for each of them "
-    "was busy with a private anxiety. Mary went first. Nobody in the village had yet opened so "
+    "was busy with a private anxiety. Mary went first. No one in the village had yet opened so "
     "much as a single shutter to see them go, and the road was long."
 )
 GERMAN = (
@@ -455,7 +455,7 @@ def test_wrapped_lines_are_joined(wrapped: list[str], paragraph: str) -> None:
         ["The Walk to the River", WALK],
         ["he said , `` not a word of it to the others in the village '' .", "she went ."],
         ["a short line", "a short word", "a short list"],
-        ["Whatever the river brings", "It takes away again by night", "And nobody is there to see"],
+        ["Whatever the river brings", "It takes away again by night", "And no one is there to see"],
     ],
 )
 def test_lines_that_are_not_wrapped_stay_paragraphs(separate: list[str]) -> None:
