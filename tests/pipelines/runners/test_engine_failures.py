@@ -33,6 +33,7 @@ from support.corpus_builder import STAGES, digests, run_corpus, small_recipe, sm
 
 from benchmarks.object_store import Proxy, S3Server, environment
 from flows.sample import write_sample
+from flows.store.activity import CollectionLock
 from flows.store.artifacts import ArtifactStore
 from flows.store.garbage_collection import collect_garbage
 from flows.store.runs import RunRecord
@@ -125,7 +126,7 @@ def _check(world: _World, store: str, *, stages: int = 1) -> RunRecord:
     for manifest in manifests:
         hidden = [path for path in opened.backend.stat(manifest.data_path) if "/." in path]
         assert hidden == [], "plans and reports"
-    collect_garbage(opened, keep_runs=1, grace_hours=0, dry_run=False)
+    collect_garbage(opened, keep_runs=1, grace_hours=0, lock=CollectionLock(opened))
     wanted = {
         f"{manifest.data_path}/{entry.stored_name}"
         for manifest in manifests
