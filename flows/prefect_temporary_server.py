@@ -1,4 +1,4 @@
-"""Start Prefect's temporary server in a process of its own, and stop it after the run.
+"""Start Prefect's temporary server in a separate process, and stop it after the run.
 
 `flows.prefect_settings` runs this file as a script. It imports nothing from bertloom.
 """

@@ -45,7 +45,7 @@ class SourceText(NamedTuple):
     trace: DocumentTrace
     text: str
     note: str
-    """Amount of text that is not shown, or why there is none."""
+    """Amount of text that is not shown, or the reason why no text is shown."""
 
 
 class RowSample(NamedTuple):

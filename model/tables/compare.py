@@ -106,7 +106,7 @@ class Pair(NamedTuple):
 
     @property
     def is_tested(self) -> bool:
-        """Whether both sides have scores that show the noise."""
+        """Whether the spread of the scores of both sides is known."""
         return all(side.is_tested for side in self.sides)
 
 
