@@ -98,7 +98,7 @@ def test_resumed_run_has_all_snapshots(small_corpus: SmallCorpus, tmp_path: Path
     for path in (tmp_path / "10" / "snapshots").glob("step-00000004-*"):
         path.unlink()
     with pytest.raises(CheckpointError, match="step 4"):
-        publish(job, output="unused", raw_inputs=())
+        publish(job, output=str(tmp_path / "artifact"), raw_inputs=())
 
 
 class ScriptedEvaluator:
