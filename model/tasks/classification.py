@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -26,8 +26,8 @@ from model.tasks.features import (
 )
 from model.tasks.prediction_files import Prediction
 from model.tasks.row_terms import Answers, RowTerms, answer_terms, metric_value
-from model.tasks.task import Task
-from pipelines.arrays import Bools, Float32s, Int64s
+from model.tasks.task import Task, answer_field
+from pipelines.arrays import Float32s, Int64s
 from schemas.errors import PredictionsError, TaskDataError
 from schemas.finetune_configs import TaskTypeName
 
@@ -44,43 +44,20 @@ def _numbers(answers: Sequence[Any], labels: Iterable[Any]) -> Int64s:
 
 
 def build_features(examples: pa.Table, encoding: Encoding, *, is_training: bool) -> Features:
-    """Return `[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]` for each row; each row is kept."""
-    second = examples["text_b"]
-    return _join_sequences(
-        examples,
-        encode_texts(examples["text_a"], encoding.tokenizer),
-        encode_texts(pc.fill_null(second, ""), encoding.tokenizer),
-        second.is_valid().to_numpy(),
-        encoding=encoding,
-        is_training=is_training,
-    )
+    """Return `[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]` for each row; each row is kept.
 
-
-def build_choice_features(examples: pa.Table, encoding: Encoding, *, is_training: bool) -> Features:
-    """Return `[CLS] context [SEP] continuation [SEP]` for each continuation of each row."""
-    choices = encoding.task.choices
-    contexts = encode_texts(examples["context"], encoding.tokenizer)
-    second = encode_texts(pc.list_flatten(examples["continuations"]), encoding.tokenizer)
-    return _join_sequences(
-        examples,
-        Texts(contexts.ids, *(np.repeat(part, choices) for part in contexts[1:])),
-        second,
-        np.ones(len(second.lengths), np.bool_),
-        encoding=encoding,
-        is_training=is_training,
-    )
-
-
-def _join_sequences(
-    examples: pa.Table,
-    first: Texts,
-    second: Texts,
-    has_second: Bools,
-    *,
-    encoding: Encoding,
-    is_training: bool,
-) -> Features:
-    task = encoding.task
+    A choice has a sequence for each of its continuations: A is the context, B the continuation.
+    """
+    task, tokenizer = encoding.task, encoding.tokenizer
+    if task.type == "choice":
+        contexts = encode_texts(examples["context"], tokenizer)
+        first = Texts(contexts.ids, *(np.repeat(part, task.choices) for part in contexts[1:]))
+        second = encode_texts(pc.list_flatten(examples["continuations"]), tokenizer)
+        has_second = np.ones(len(second.lengths), np.bool_)
+    else:
+        first = encode_texts(examples["text_a"], tokenizer)
+        second = encode_texts(pc.fill_null(examples["text_b"], ""), tokenizer)
+        has_second = examples["text_b"].is_valid().to_numpy()
     room = encoding.config.max_seq_length - np.where(has_second, 3, 2)
     kept_a, kept_b = truncated_lengths(first.lengths, second.lengths, room=room)
     cut = first.lengths + second.lengths - kept_a - kept_b
@@ -88,14 +65,13 @@ def _join_sequences(
         first._replace(lengths=kept_a),
         second._replace(lengths=kept_b),
         has_second,
-        tokenizer=encoding.tokenizer,
+        tokenizer=tokenizer,
     )
-    per_unit = task.choices or 1
     return Features(
         kind=task.type,
         **sequences._asdict(),
-        rows=np.arange(len(kept_a) // per_unit, dtype=np.int64),
-        per_unit=per_unit,
+        rows=np.arange(len(examples), dtype=np.int64),
+        per_unit=task.choices or 1,
         labels=_read_labels(examples, encoding, is_training=is_training),
         counters={"texts-truncated": int((cut > 0).sum()), "tokens-cut": int(cut.sum())},
     )
@@ -110,7 +86,7 @@ def _read_labels(
         TaskDataError: Some rows have no label, or none has one and they are to be trained on.
     """
     task = encoding.task
-    column = "score" if task.type == "regression" else "label"
+    column = answer_field(task)
     missing = examples[column].null_count
     if not missing and task.type == "regression":
         scores: Float64s = examples[column].to_numpy()
@@ -131,78 +107,53 @@ def _read_labels(
 # Predictions
 
 
-def decode_labels(
+def decode(
     examples: pa.Table, features: Features, outputs: Float32s, *, encoding: Encoding
 ) -> list[dict[str, Any]]:
-    """Return the `label` of the largest output, the first of equal ones, and probabilities."""
+    """Return the answers of a model.
+
+    A regression's `score` is the output, also beyond the scale of the labels. Other types have the
+    `label` of the largest output, the first of equal ones, and `probabilities`: by name, or for
+    choices, whose labels are numbers, as a list.
+    """
     del features
+    task = encoding.task
+    check_outputs(outputs, task=task)
+    # In float64, so that probabilities add up to 1 in tables.
+    ids, values = examples["id"].to_pylist(), outputs.astype(np.float64)
+    if task.type == "regression":
+        pairs = zip(ids, values.tolist(), strict=True)
+        return [{"id": name, "score": score} for name, score in pairs]
+    shares = np.exp(values - values.max(axis=1, keepdims=True))
+    shares /= shares.sum(axis=1, keepdims=True)
+    rows = zip(ids, values.argmax(axis=1).tolist(), shares.tolist(), strict=True)
+    if task.type == "choice":
+        return [{"id": name, "label": best, "probabilities": own} for name, best, own in rows]
     names = encoding.labels
     return [
-        {"id": row, "label": names[best], "probabilities": dict(zip(names, shares, strict=True))}
-        for row, best, shares in _choices(examples, outputs, task=encoding.task)
+        {"id": name, "label": names[best], "probabilities": dict(zip(names, own, strict=True))}
+        for name, best, own in rows
     ]
-
-
-def decode_scores(
-    examples: pa.Table, features: Features, outputs: Float32s, *, encoding: Encoding
-) -> list[dict[str, Any]]:
-    """Return the model's output as `score`, also beyond the scale of the labels."""
-    del features
-    check_outputs(outputs, task=encoding.task)
-    pairs = zip(examples["id"].to_pylist(), outputs.astype(np.float64).tolist(), strict=True)
-    return [{"id": name, "score": score} for name, score in pairs]
-
-
-def decode_choices(
-    examples: pa.Table, features: Features, outputs: Float32s, *, encoding: Encoding
-) -> list[dict[str, Any]]:
-    """Return the number of the likeliest continuation as `label`, and a list of probabilities."""
-    del features
-    return [
-        {"id": row, "label": best, "probabilities": shares}
-        for row, best, shares in _choices(examples, outputs, task=encoding.task)
-    ]
-
-
-def _choices(
-    examples: pa.Table, outputs: Float32s, *, task: Task
-) -> Iterator[tuple[str, int, list[float]]]:
-    """Yield the id of each example, its largest output, and the probabilities of all outputs."""
-    check_outputs(outputs, task=task)
-    # In float64, so that they add up to 1 in tables.
-    shares = np.exp(outputs.astype(np.float64) - outputs.max(axis=1, keepdims=True))
-    shares /= shares.sum(axis=1, keepdims=True)
-    best = outputs.argmax(axis=1).tolist()
-    yield from zip(examples["id"].to_pylist(), best, shares.tolist(), strict=True)
 
 
 # Scores
 
 
-def score(
-    examples: pa.Table, predictions: Sequence[Prediction], *, task: Task, column: str
-) -> dict[str, float]:
+def score(examples: pa.Table, predictions: Sequence[Prediction], *, task: Task) -> dict[str, float]:
     """Return the task's metrics (`model.tasks.row_terms`). F1 is of the second label."""
-    terms = row_terms(examples, predictions, task=task, column=column)
+    terms = row_terms(examples, predictions, task=task)
     return {name: metric_value(own) for name, own in terms.items()}
 
 
 def row_terms(
-    examples: pa.Table, predictions: Sequence[Prediction], *, task: Task, column: str
+    examples: pa.Table, predictions: Sequence[Prediction], *, task: Task
 ) -> dict[str, RowTerms]:
-    """Return the terms of the task's metrics."""
-    sides = _sides(examples, predictions, task=task, column=column)
-    return {name: answer_terms(name, *sides) for name in task.metrics}
-
-
-def _sides(
-    examples: pa.Table, predictions: Sequence[Prediction], *, task: Task, column: str
-) -> tuple[Answers, Answers]:
-    """Return right and predicted answers as numbers.
+    """Return the terms of the task's metrics.
 
     Raises:
         PredictionsError: A prediction is invalid.
     """
+    column = answer_field(task)
     gold = examples[column].to_pylist()
     predicted: list[Any] = [prediction.get(column) for prediction in predictions]
     for name, value in zip(examples["id"].to_pylist(), predicted, strict=True):
@@ -212,10 +163,13 @@ def _sides(
                 f"{task.name}, {name}: {column}: expected {expected}, got {value!r:.60}. Predict "
                 "with a model of this task"
             )
+    sides: list[Answers]
     if task.type == "regression":
-        return np.array(gold, np.float64), np.array(predicted, np.float64)
-    labels = task.labels or range(task.choices) or sorted({*gold, *predicted})
-    return _numbers(gold, labels), _numbers(predicted, labels)
+        sides = [np.array(side, np.float64) for side in (gold, predicted)]
+    else:
+        labels = task.labels or range(task.choices) or sorted({*gold, *predicted})
+        sides = [_numbers(side, labels) for side in (gold, predicted)]
+    return {name: answer_terms(name, *sides) for name in task.metrics}
 
 
 _EXPECTED: dict[TaskTypeName, str] = {
@@ -235,32 +189,9 @@ def _is_valid(value: Any, task: Task) -> bool:
     return isinstance(value, str) and (not task.labels or value in task.labels)
 
 
-# The majority baseline
-
-
-def find_majority_label(examples: pa.Table, *, task: Task, labels: Sequence[str]) -> dict[str, Any]:
-    """Return the most frequent label, and the shares of the training data as probabilities."""
-    del task
-    shares = _shares(examples, labels)
-    return {"label": max(labels, key=lambda name: shares[name]), "probabilities": shares}
-
-
-def find_mean_score(examples: pa.Table, *, task: Task, labels: Sequence[str]) -> dict[str, Any]:
-    """Return the mean `score`."""
-    del task, labels
-    return {"score": pc.mean(examples["score"]).as_py()}
-
-
-def find_majority_choice(
-    examples: pa.Table, *, task: Task, labels: Sequence[str]
-) -> dict[str, Any]:
-    """Return the most frequent number, and the shares of the training data."""
-    del labels
-    shares = list(_shares(examples, range(task.choices)).values())
-    return {"label": shares.index(max(shares)), "probabilities": shares}
-
-
-def _shares(examples: pa.Table, labels: Sequence[Any]) -> dict[Any, float]:
-    """Return the share of each label."""
+def find_majority(examples: pa.Table, *, task: Task, labels: Sequence[str]) -> dict[str, Any]:
+    """Return the most frequent `label` of the training data, or the mean `score`."""
+    if task.type == "regression":
+        return {"score": pc.mean(examples["score"]).as_py()}
     counts = Counter(examples["label"].to_pylist())
-    return {label: counts[label] / counts.total() for label in labels}
+    return {"label": max(labels or range(task.choices), key=counts.__getitem__)}

@@ -316,10 +316,7 @@ def find_majority_text(examples: pa.Table, *, task: Task, labels: Sequence[str])
     firsts = (answers[0] if answers else "" for answers in examples["answers"].to_pylist())
     texts = [text for text in firsts if text or task.has_unanswerable]
     counts = Counter(texts)
-    text = min(counts, key=lambda text: (-counts[text], text))
-    entry = {"text": text, "probability": 1.0, "start_logit": 0.0, "end_logit": 0.0}
-    # Beyond all thresholds near 0.
-    return {"text": text, "null_odds": -1.0 if text else 1.0, "n_best": [entry]}
+    return {"text": min(counts, key=lambda text: (-counts[text], text))}
 
 
 def read_predictions(url: str, examples: pa.Table) -> list[dict[str, Any]]:

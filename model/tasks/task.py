@@ -78,6 +78,11 @@ def is_answered(split: str) -> bool:
     return split.startswith(("train", "dev", "augmentation"))
 
 
+def answer_field(task: Task) -> str:
+    """Return the field, and column of examples, with the answers of texts and choices."""
+    return "score" if task.type == "regression" else "label"
+
+
 Reader = Callable[["Task", str, str], Iterator[Row | BadRow]]
 """Function from (task, split, URL of a file) to its rows in order.
 

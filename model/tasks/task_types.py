@@ -10,8 +10,7 @@ first); tagging `tags` (IOB2, one per word of the document).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -81,33 +80,21 @@ class TaskType:
         return self.score(examples, predictions, task=task) if self.is_answered(examples) else {}
 
 
+_LABELS = TaskType(
+    answer_column="label",
+    build_features=classification.build_features,
+    decode=classification.decode,
+    score=classification.score,
+    row_terms=classification.row_terms,
+    list_answers=lambda row: [str(row["label"])],
+    majority_answer=classification.find_majority,
+)
+
 TASK_TYPES: dict[TaskTypeName, TaskType] = {
-    "classification": TaskType(
-        answer_column="label",
-        build_features=classification.build_features,
-        decode=classification.decode_labels,
-        score=partial(classification.score, column="label"),
-        row_terms=partial(classification.row_terms, column="label"),
-        list_answers=lambda row: [str(row["label"])],
-        majority_answer=classification.find_majority_label,
-    ),
-    "regression": TaskType(
-        answer_column="score",
-        build_features=classification.build_features,
-        decode=classification.decode_scores,
-        score=partial(classification.score, column="score"),
-        row_terms=partial(classification.row_terms, column="score"),
-        list_answers=lambda row: [f"{row['score']:.2f}"],
-        majority_answer=classification.find_mean_score,
-    ),
-    "choice": TaskType(
-        answer_column="label",
-        build_features=classification.build_choice_features,
-        decode=classification.decode_choices,
-        score=partial(classification.score, column="label"),
-        row_terms=partial(classification.row_terms, column="label"),
-        list_answers=lambda row: [str(row["label"])],
-        majority_answer=classification.find_majority_choice,
+    "classification": _LABELS,
+    "choice": _LABELS,
+    "regression": replace(
+        _LABELS, answer_column="score", list_answers=lambda row: [f"{row['score']:.2f}"]
     ),
     "span": TaskType(
         answer_column="is_impossible",

@@ -40,7 +40,6 @@ def test_majority_answer_is_most_frequent_of_train(
     elif task == "swag":
         counts = np.bincount([row["label"] for row in train], minlength=4)
         assert majority["label"] == counts.argmax()
-        assert majority["probabilities"] == pytest.approx(counts / counts.sum())
     elif task.startswith("squad"):
         texts = [(row["answers"] or [""])[0] for row in train]
         assert texts.count(majority["text"]) == max(texts.count(text) for text in texts)
