@@ -42,7 +42,7 @@ def file_globs(task: Task, split: str) -> tuple[str, ...]:
     stems = [name for name in names if not set(name) & set(".*/")]
     if not stems:
         return names
-    is_table = task.type in ("classification", "regression")
+    is_table = task.type in ("classification", "regression", "choice")
     text_ends = [
         f"{form}{end}"
         for form in (_TEXT_FORMATS if is_table else _TEXT_FORMATS[2:])

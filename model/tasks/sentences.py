@@ -9,21 +9,23 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from model.tasks.files import is_text, open_data, shown
-from model.tasks.tables import Table, read_table
+from model.tasks.tables import read_table
 from model.tasks.task import (
     BadRow,
     FileLayout,
     InvalidRowError,
     Row,
     Task,
+    answer_field,
     convert_row,
     is_answered,
 )
 
+Example = dict[str, Any]
 UNKNOWN = -1
 """The hub's value of an unpublished label."""
 
@@ -49,8 +51,27 @@ _MISSING = re.compile(r"(?i:[-+]?nan|null)|None|NA|N/A|n/a|#N/A|<NA>|\\N")
 """Text that pandas, R, Excel and databases write for a missing value."""
 
 
+Answer = str | float | None
+
+
+def build_text_row(values: Mapping[str, Any], texts: Sequence[str], answer: Answer) -> Example:
+    """Return the columns of an example of one or two texts, without its id."""
+    del values
+    return {
+        "text_a": texts[0],
+        "text_b": texts[1] if len(texts) > 1 else None,
+        "label": answer if isinstance(answer, str) else None,
+        "score": answer if isinstance(answer, float) else None,
+    }
+
+
 def read_text_rows(
-    task: Task, split: str, url: str, *, check: Callable[[Row], None] | None = None
+    task: Task,
+    split: str,
+    url: str,
+    *,
+    check: Callable[[Row], None] | None = None,
+    build: Callable[[Mapping[str, Any], Sequence[str], Answer], Example] = build_text_row,
 ) -> Iterator[Row | BadRow]:
     """Read the rows of a table; a `Reader`.
 
@@ -65,12 +86,14 @@ def read_text_rows(
         split: Split of the file.
         url: Path or URL.
         check: Function that raises InvalidRowError for a row to drop.
+        build: Function from the fields of a row, its texts and its answer to the other columns of
+            the example. Raises InvalidRowError for a row to drop.
 
     Raises:
         TaskDataError: The file is empty, or lacks columns of the task.
         InputError: The file is missing or damaged.
     """
-    field = "score" if task.type == "regression" else "label"
+    field = answer_field(task)
     with open_data(url) as data:
         table = read_table(data, task, split)
         names = table.names_of(field, task.layout)
@@ -78,36 +101,21 @@ def read_text_rows(
         def convert(row: Row) -> Row:
             if check is not None:
                 check(row)
-            return _example(row, table, names, task=task, split=split)
+            # A test server expects an answer to every row, also without text.
+            may_be_empty = split in task.submission
+            columns = zip(row.values["text"], table.fields["text"], strict=True)
+            texts = [_text(text, column, may_be_empty) for text, column in columns]
+            value = row.values.get(field)
+            answer, notes = _answer(value, names, task=task)
+            if answer is None and is_answered(split):
+                detail = f"{table.column(field)}: {_describe_missing(value)}"
+                raise InvalidRowError("no-answer", detail)
+            example = {"id": _row_name(row), **build(row.values, texts, answer)}
+            empty = () if all(text.strip() for text in texts) else ("empty-text",)
+            return row._replace(values=example, notes=row.notes + notes + empty)
 
         for row in table.rows:
             yield convert_row(row, convert)
-
-
-def _example(row: Row, table: Table, label_names: Sequence[str], *, task: Task, split: str) -> Row:
-    # A test server expects an answer to every row, also without text.
-    may_be_empty = split in task.submission
-    texts = [
-        _text(text, column, may_be_empty)
-        for text, column in zip(row.values["text"], table.fields["text"], strict=True)
-    ]
-    field = "score" if task.type == "regression" else "label"
-    value = row.values.get(field)
-    answer, notes = _answer(value, label_names, task=task)
-    if answer is None and is_answered(split):
-        raise InvalidRowError("no-answer", f"{table.column(field)}: {_describe_missing(value)}")
-    name = row_name(row)
-    if not is_text(name):
-        raise InvalidRowError("malformed-id", shown(repr(name)))
-    example = {
-        "id": name,
-        "text_a": texts[0],
-        "text_b": texts[1] if len(texts) > 1 else None,
-        "label": answer if isinstance(answer, str) else None,
-        "score": answer if isinstance(answer, float) else None,
-    }
-    empty = () if all(text.strip() for text in texts) else ("empty-text",)
-    return row._replace(values=example, notes=row.notes + notes + empty)
 
 
 def _describe_missing(value: Any) -> str:
@@ -116,10 +124,13 @@ def _describe_missing(value: Any) -> str:
     return f"{shown(value)}{hint}"
 
 
-def row_name(row: Row) -> str:
+def _row_name(row: Row) -> str:
     """Return the id of a row; without one its number in the file, from 0."""
     name = row.values.get("id")
-    return str(row.number if name is None or name == "" else name)
+    name = str(row.number if name is None or name == "" else name)
+    if not is_text(name):
+        raise InvalidRowError("malformed-id", shown(repr(name)))
+    return name
 
 
 def _text(value: Any, column: str, may_be_empty: bool) -> str:
@@ -132,7 +143,7 @@ def _text(value: Any, column: str, may_be_empty: bool) -> str:
 
 def _answer(
     value: Any, label_names: Sequence[str], *, task: Task
-) -> tuple[str | float | None, tuple[str, ...]]:
+) -> tuple[Answer, tuple[str, ...]]:
     """Return the label or score, None if unknown, and notes."""
     notes: tuple[str, ...] = ()
     if isinstance(value, str) and value != value.strip():

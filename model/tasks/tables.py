@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _ANSWERS = frozenset({"label", "score", "tags", "answers"})
-_REQUIRED = frozenset({"text", "words", "pair"})
+_REQUIRED = frozenset({"text", "begin", "words", "pair"})
 _LISTS = frozenset({"text", "pair"})
 _SEPARATORS = {"tab": "\t", "comma": ",", "semicolon": ";"}
 _BATCH_ROWS = 4096

@@ -97,7 +97,8 @@ class FileLayout:
 
     columns: ColumnNames = field(default_factory=dict)
     """Columns of tables by field: `text` (all texts of an example, in order), `label` or `score`,
-    `id`; for tagged words `words` and `tags`. Keys of a recipe's `columns`."""
+    `id`; `begin` of all continuations; for tagged words `words` and `tags`. Keys of a recipe's
+    `columns`."""
 
     headerless: tuple[str, ...] = ()
     """Columns of official files that have no header."""
