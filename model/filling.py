@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 
 from model.bert import BertForPretraining
 from model.data.batches import TokenBatch
-from model.hf_config import check_layout, read_config, vocabulary_url
+from model.hf_config import check_layout, vocabulary_url
 from model.hf_weights import load_pretrained
 from model.training.distributed import choose_device
 from pipelines.wordpiece.text_rules import complete_rules, read_stated_rules
@@ -68,8 +68,7 @@ class MaskFiller:
             MissingInputError: The folder is not such a checkpoint.
             VocabularyError: Its vocab.txt or tokenizer.json cannot be used.
         """
-        check_layout(folder, needs_vocabulary=True)
-        described = read_config(folder)
+        described = check_layout(folder, needs_vocabulary=True)
         if described.is_decoder or described.bertloom:
             raise _no_head(folder, "a left-to-right or a fine-tuned model")
         loaded = load_pretrained(folder, objective="mlm", seed=0)

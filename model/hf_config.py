@@ -83,17 +83,20 @@ def _unreadable(url: str, error: Exception) -> BertloomError:
     if is_hub_url(url):
         return hub_error(url, error, advice=hub_advice(url))
     return CheckpointError(
-        f"{url}: cannot be read: {error}. Expected a local path or an fsspec URL; a remote one "
-        "needs its own package (s3fs, gcsfs)"
+        f"{url}: cannot be read: {error}. Expected a checkpoint in Hugging Face's layout at a "
+        "local path or an fsspec URL; a remote one needs its own package (s3fs, gcsfs)"
     )
 
 
-def check_layout(folder_url: str, *, needs_vocabulary: bool = False) -> None:
+def check_layout(folder_url: str, *, needs_vocabulary: bool = False) -> HFConfig:
     """Check that a folder has a readable checkpoint, without reading its weights.
 
     Args:
         folder_url: local or any fsspec URL.
         needs_vocabulary: Read its vocab.txt or tokenizer.json, too.
+
+    Returns:
+        Its config.json.
 
     Raises:
         MissingInputError: A file is missing.
@@ -109,15 +112,15 @@ def check_layout(folder_url: str, *, needs_vocabulary: bool = False) -> None:
             f"{folder_url}: expected a checkpoint in Hugging Face's layout ({CONFIG_FILE}, "
             f"{WEIGHTS_FILE}), found {some_of(names)}{advice}"
         )
-    read_config(folder)
-    if not needs_vocabulary:
-        return
-    if VOCAB_FILE not in names and TOKENIZER_FILE not in names:
-        raise MissingInputError(
-            f"{folder_url}: expected {VOCAB_FILE} or {TOKENIZER_FILE}, got {some_of(names)}. Copy "
-            "the vocabulary that the checkpoint was trained with there."
-        )
-    read_vocab(f"{folder}/{vocabulary_in(names)}")
+    config = read_config(folder)
+    if needs_vocabulary:
+        if VOCAB_FILE not in names and TOKENIZER_FILE not in names:
+            raise MissingInputError(
+                f"{folder_url}: expected {VOCAB_FILE} or {TOKENIZER_FILE}, got {some_of(names)}. "
+                "Copy the vocabulary that the checkpoint was trained with there."
+            )
+        read_vocab(f"{folder}/{vocabulary_in(names)}")
+    return config
 
 
 def vocabulary_in(names: Collection[str]) -> str:
@@ -173,11 +176,6 @@ def read_part(folder: str, name: str) -> bytes:
     url = f"{folder}/{name}"
     try:
         return read_file(url)
-    except FileNotFoundError as error:
-        raise CheckpointError(
-            f"{url}: no such file: expected a checkpoint in Hugging Face's layout, with "
-            f"{CONFIG_FILE} and {WEIGHTS_FILE}"
-        ) from error
     except Exception as error:  # exception types differ by protocol
         raise _unreadable(url, error) from error
 

@@ -22,10 +22,8 @@ from model.hf_config import (
     CONFIG_FILE,
     WEIGHTS_FILE,
     HFConfig,
-    convert_advice,
+    check_layout,
     hf_config,
-    names_in,
-    read_config,
     read_part,
     some_of,
 )
@@ -72,7 +70,7 @@ class HFCheckpoint(NamedTuple):
     Attributes:
         config: Shape of the encoder.
         described, where: config.json, and its URL.
-        state, weights_url: Tensors by the file's names, and a URL for messages.
+        state, weights_url: Tensors by Hugging Face's current names, and a URL for messages.
     """
 
     config: ModelConfig
@@ -135,7 +133,7 @@ def from_hf_state(
     """Return the tensors of a checkpoint by our names, in float32.
 
     Args:
-        state: Tensors of the checkpoint by Hugging Face's names, old or new.
+        state: Tensors of the checkpoint by Hugging Face's current names.
         shapes: Expected shapes by our names.
         where: URL of the checkpoint, for messages.
 
@@ -145,13 +143,13 @@ def from_hf_state(
     Raises:
         CheckpointError: A tensor is unknown, missing, or has an unexpected shape or type.
     """
-    renamed = _renamed(state, where=where)
-    _drop_tied(renamed, where=where)
+    remaining = dict(state)
+    _drop_tied(remaining, where=where)
     converted: dict[str, Tensor] = {}
     missing: list[str] = []
     for name, shape in shapes.items():
         parts = _hf_names(name)
-        tensors = {part: renamed.pop(part) for part in parts if part in renamed}
+        tensors = {part: remaining.pop(part) for part in parts if part in remaining}
         if len(tensors) < len(parts):
             missing += [part for part in parts if part not in tensors]
             continue
@@ -160,9 +158,9 @@ def from_hf_state(
             _checked(tensor, expected, name=part, where=where) for part, tensor in tensors.items()
         ]
         converted[name] = pieces[0] if len(pieces) == 1 else torch.cat(pieces)
-    if renamed:
+    if remaining:
         raise CheckpointError(
-            f"{where}: {some_of(renamed)}: no such tensor in a BERT model of this "
+            f"{where}: {some_of(remaining)}: no such tensor in a BERT model of this "
             f"config.json: expected the encoder, cls.predictions and cls.seq_relationship alone. "
             "Remove what is not BERT's, or correct config.json"
         )
@@ -174,18 +172,14 @@ def read_checkpoint(folder_url: str) -> HFCheckpoint:
     """Read a checkpoint from its folder, a local path or any fsspec URL.
 
     Raises:
-        CheckpointError: There is no checkpoint, it cannot be read, it is not a BERT that bertloom
-            supports, or its weights are not finite.
+        MissingInputError: There is no checkpoint.
+        CheckpointError: It cannot be read, it is not a BERT that bertloom supports, or its weights
+            are not finite.
     """
     folder = folder_url.rstrip("/")
-    where = f"{folder}/{CONFIG_FILE}"
-    described = read_config(folder)
+    where, weights_url = f"{folder}/{CONFIG_FILE}", f"{folder}/{WEIGHTS_FILE}"
+    described = check_layout(folder)
     config = described.shape(where=where)
-    weights_url = f"{folder}/{WEIGHTS_FILE}"
-    if WEIGHTS_FILE not in (names := names_in(folder)):
-        raise CheckpointError(
-            f"{folder}: expected {WEIGHTS_FILE}, found {some_of(names)}{convert_advice(folder)}"
-        )
     state = _tensors(read_part(folder, WEIGHTS_FILE), where=weights_url)
     _check_size(state, config, vocab_size=described.vocab_size, where=weights_url)
     _check_finite(state, where=weights_url)
@@ -194,7 +188,7 @@ def read_checkpoint(folder_url: str) -> HFCheckpoint:
 
 def _tensors(content: bytes, *, where: str) -> dict[str, Tensor]:
     try:
-        return load_tensors(content)
+        return _renamed(load_tensors(content), where=where)
     except (SafetensorError, ValueError, KeyError, TypeError, RuntimeError) as error:
         raise CheckpointError(
             f"{where}: no safetensors file, or a damaged one: {error}. Fetch it again"
@@ -209,7 +203,6 @@ def _check_size(
     Raises:
         CheckpointError: The sizes differ, or the encoder is missing.
     """
-    renamed = _renamed(state, where=where)
     embeddings, layer = "bert.embeddings", "bert.encoder.layer."
     last = f"{layer}{config.num_hidden_layers - 1}.intermediate.dense.weight"
     hidden = config.hidden_size
@@ -219,11 +212,11 @@ def _check_size(
         (f"{embeddings}.token_type_embeddings.weight", (config.type_vocab_size, hidden)),
         (last, (config.feed_forward_size, hidden)),
     ):
-        if name not in renamed:
+        if name not in state:
             raise CheckpointError(
                 f"{where}: no {name}: expected every encoder tensor that config.json describes"
             )
-        _checked(renamed[name], torch.Size(shape), name=name, where=where)
+        _checked(state[name], torch.Size(shape), name=name, where=where)
 
 
 def _check_finite(state: Mapping[str, Tensor], *, where: str) -> None:
@@ -360,12 +353,11 @@ def _check_whole(
     where: str,
 ) -> None:
     """Check that only whole heads are missing."""
-    needed = {name for name in shapes if not name.startswith(tuple(_OPTIONAL))}
-    lost = [part for name in needed - set(converted) for part in _hf_names(name) if part in missing]
-    for begin in _OPTIONAL:
-        members = [name for name in shapes if name.startswith(f"{begin}.")]
-        if any(name in converted for name in members):
-            lost += [part for name in members for part in _hf_names(name) if part in missing]
+    absent = tuple(
+        begin for begin in _OPTIONAL if not any(name.startswith(begin) for name in converted)
+    )
+    needed = [name for name in shapes if not name.startswith(absent)]
+    lost = [part for name in needed for part in _hf_names(name) if part in missing]
     if lost:
         raise CheckpointError(
             f"{where}: no {some_of(lost)}: expected every tensor of the encoder that "
