@@ -21,6 +21,7 @@ conlleval defines what an entity is (`model.tasks.entities`).
 from __future__ import annotations
 
 import itertools
+import operator
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -110,12 +111,17 @@ def _find_scheme(tags: Sequence[str]) -> str:
 
 
 class _Line(NamedTuple):
+    """Line with a word."""
+
     number: int
-    text: str | None
-    """None: the line is not UTF-8."""
+    text: str
+    """Text, in which bytes that are not UTF-8 are surrogates."""
 
     document: int
     """Number of `-DOCSTART-` lines before it."""
+
+    sentence: int
+    """Number of its sentence in the file, from 1."""
 
 
 class _Columns(NamedTuple):
@@ -130,47 +136,36 @@ class _Columns(NamedTuple):
 
 def _read_conll(data: DataFile, task: Task, split: str) -> Iterator[Row | BadRow]:
     """Yield the documents of a file with a word per line."""
-    sentences = list(_split_sentences(data, has_header=task.layout.has_conll_header))
-    first = next((line for own in sentences for line in own if line.text is not None), None)
-    if first is None:
+    lines = list(_word_lines(data, has_header=task.layout.has_conll_header))
+    if not lines:
         raise TaskDataError(
             f"{data.url}: expected a word and its tag per line, got no such line. Is it empty?"
         )
-    columns = _find_columns(data, first, task, split)
-    has_marks = sentences[-1][0].document > 0
-    groups = itertools.groupby(
-        sentences, lambda lines: lines[0].document if has_marks else lines[0].number
-    )
-    for number, (_, group) in enumerate(groups, start=1):
-        own = list(group)
-        name = f"{'document' if has_marks else 'sentence'}-{number}"
-        parsed = [_parse_sentence(lines, columns) for lines in own]
-        yield from _to_rows(f"line {own[0][0].number}", name, parsed)
+    columns = _find_columns(data, lines[0], task, split)
+    unit = "document" if lines[-1].document else "sentence"
+    documents = itertools.groupby(lines, operator.attrgetter(unit))
+    for number, (_, own) in enumerate(documents, start=1):
+        sentences = [list(group) for _, group in itertools.groupby(own, lambda x: x.sentence)]
+        parsed = [_parse_sentence(sentence, columns) for sentence in sentences]
+        yield from _to_rows(f"line {sentences[0][0].number}", f"{unit}-{number}", parsed)
 
 
-def _split_sentences(data: DataFile, *, has_header: bool) -> Iterator[list[_Line]]:
-    """Yield the lines of each sentence, without comments before it."""
-    lines, marks = list[_Line](), 0
-    is_before_header = has_header
-    for number, raw in enumerate(itertools.chain(data.lines(), [b""]), start=1):
-        text = _decode(raw)
-        is_mark = text is not None and _MARK.match(text) is not None
-        if text is None or (text.strip(_BLANK) and not is_mark):
-            if is_before_header:
-                is_before_header = False
-            elif lines or text is None or not _is_comment(text):
-                lines.append(_Line(number, text, marks))
-        elif lines:
-            yield lines
-            lines = []
-        marks += is_mark
-
-
-def _decode(line: bytes) -> str | None:
-    try:
-        return line.decode()
-    except UnicodeDecodeError:
-        return None
+def _word_lines(data: DataFile, *, has_header: bool) -> Iterator[_Line]:
+    """Yield the lines of words, without marks, the header, and comments before sentences."""
+    document = sentence = 0
+    is_start = True
+    for number, raw in enumerate(data.lines(), start=1):
+        text = raw.decode(errors="surrogateescape")
+        is_mark = _MARK.match(text) is not None
+        if is_mark or not text.strip(_BLANK):
+            document += is_mark
+            is_start = True
+        elif has_header:
+            has_header = False
+        elif not (is_start and _is_comment(text)):
+            sentence += is_start
+            is_start = False
+            yield _Line(number, text, document, sentence)
 
 
 def _split_line(text: str) -> list[str]:
@@ -195,7 +190,7 @@ def _is_comment(text: str) -> bool:
 
 def _find_columns(data: DataFile, line: _Line, task: Task, split: str) -> _Columns:
     """Return the columns that the recipe names, or the first and the last of the first line."""
-    cells = _split_line(line.text or "")
+    cells = _split_line(line.text)
     if not task.layout.named_columns:
         tags = len(cells) - 1 if len(cells) > 1 else None
         if tags is None and is_answered(split):
@@ -230,8 +225,8 @@ def _parse_sentence(lines: Sequence[_Line], columns: _Columns) -> Sentence | Bad
 
 def _parse_line(line: _Line, columns: _Columns) -> tuple[str, str]:
     """Return the word and the tag of a line."""
-    if line.text is None:
-        raise InvalidRowError("not-utf-8", "bytes that are not UTF-8")
+    if not is_text(line.text):
+        raise InvalidRowError("not-utf-8", shown(line.text))
     cells, size = _split_line(line.text), columns.size
     if len(cells) < size or (columns.is_exact and len(cells) > size):
         reason = f"too-{'few' if len(cells) < size else 'many'}-columns"
