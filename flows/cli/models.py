@@ -213,7 +213,7 @@ def evaluate(
         )  # fmt: skip
     else:
         examples, counts = examples_of_file(chosen, references, split=split)
-        answers = TASK_TYPES[chosen.type].read_predictions(str(predictions), examples)
+        answers = TASK_TYPES[chosen.type].read_predictions(str(predictions))
     if out is not None:
         write_file(out, to_lines(answers))
     metrics = _score(chosen, examples, answers, where=references)

@@ -19,6 +19,7 @@ from model.tasks.features import (
     Encoding,
     Features,
     Texts,
+    check_answered,
     check_outputs,
     encode_texts,
     join_texts,
@@ -28,7 +29,7 @@ from model.tasks.prediction_files import Prediction
 from model.tasks.row_terms import Answers, RowTerms, answer_terms, metric_value
 from model.tasks.task import Task, answer_field
 from pipelines.arrays import Float32s, Int64s
-from schemas.errors import PredictionsError, TaskDataError
+from schemas.errors import PredictionsError
 from schemas.finetune_configs import TaskTypeName
 
 Float64s: TypeAlias = npt.NDArray[np.float64]
@@ -86,22 +87,15 @@ def _read_labels(
         TaskDataError: Some rows have no label, or none has one and they are to be trained on.
     """
     task = encoding.task
-    column = answer_field(task)
-    missing = examples[column].null_count
-    if not missing and task.type == "regression":
-        scores: Float64s = examples[column].to_numpy()
-        return scores
-    if not missing:
-        labels = range(task.choices) if task.type == "choice" else encoding.labels
-        return _numbers(examples[column].to_pylist(), labels)
-    if missing == len(examples) and not is_training:
+    answers = examples[answer_field(task)]
+    if answers.null_count == len(examples) and not is_training:
         return None
-    row = pc.index(examples[column].is_null(), True).as_py()
     expected = "every row of the training data" if is_training else "every row of a split or none"
-    raise TaskDataError(
-        f"{task.name}: {missing} of {len(examples)} rows have no {column}, the first is row {row} "
-        f"(id {examples['id'][row]}): expected a {column} in {expected}"
-    )
+    check_answered(examples, answer_field(task), expected=expected)
+    if task.type == "regression":
+        scores: Float64s = answers.to_numpy()
+        return scores
+    return _numbers(answers.to_pylist(), encoding.labels or range(task.choices))
 
 
 # Predictions

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from model.tasks.task import Task
 from pipelines.arrays import Bools, Float32s, Int64s, offsets_of, ranges
 from pipelines.wordpiece.tokenizer import WordPieceTokenizer
-from schemas.errors import PredictionsError
+from schemas.errors import PredictionsError, TaskDataError
 from schemas.finetune_configs import FeaturesConfig, TaskTypeName
 
 if TYPE_CHECKING:
@@ -111,6 +112,20 @@ def check_outputs(outputs: Float32s, *, task: Task) -> None:
         )
 
 
+def check_answered(examples: pa.Table, column: str, *, expected: str) -> None:
+    """Check that all examples have an answer, which is null in no row of its column.
+
+    Raises:
+        TaskDataError: An answer is not known; `expected` names the rows that must have one.
+    """
+    if missing := examples[column].null_count:
+        row = pc.index(examples[column].is_null(), True).as_py()
+        raise TaskDataError(
+            f"{column} is unknown in {missing:,} of {len(examples):,} rows, the first is row {row} "
+            f"(id {examples['id'][row]}): expected an answer in {expected}"
+        )
+
+
 _BLOCK = 8192  # sequences that are put together at a time; bounds the memory of the indices
 
 
@@ -123,11 +138,6 @@ class Texts(NamedTuple):
 
     lengths: Int64s
     """(N,)."""
-
-    def flat(self) -> Int64s:
-        """Return the ids of all texts, end to end."""
-        ids: Int64s = self.ids[ranges(self.starts, self.lengths)].astype(np.int64)
-        return ids
 
 
 class Sequences(NamedTuple):

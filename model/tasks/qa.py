@@ -11,7 +11,7 @@ import json
 import logging
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,10 +19,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from model.tasks.features import Encoding, Features, check_outputs
-from model.tasks.prediction_files import Prediction, is_ours, read_lines
+from model.tasks.prediction_files import Prediction
 from model.tasks.qa_windows import (
     Contexts,
-    Plan,
     answer_spans,
     max_context,
     plan_windows,
@@ -38,13 +37,12 @@ from model.tasks.squad_metrics import (
     score_texts,
     texts_by_id,
 )
-from model.tasks.squad_metrics import (
-    read_predictions as read_texts,
-)
 from model.tasks.task import Task
-from pipelines.arrays import Bools, Float32s, Int64s, offsets_of
+from pipelines.arrays import Bools, Float32s, Int64s
 from schemas.errors import PredictionsError
 from schemas.finetune_configs import FeaturesConfig
+
+_LOGGER = logging.getLogger(__name__)
 
 Logits = npt.NDArray[np.float64]
 
@@ -74,60 +72,6 @@ class _Candidates(NamedTuple):
     last: Int64s
     start_logits: Logits
     end_logits: Logits
-
-
-def decode_answers(
-    examples: pa.Table, plan: Plan, outputs: npt.NDArray[np.float32], *, encoding: Encoding
-) -> Iterator[dict[str, Any]]:
-    """Yield the prediction of each example (`model.tasks.task_types`).
-
-    In each window the `n_best_size` highest starts are paired with the `n_best_size` highest ends.
-    A pair is an answer if both are pieces of the context, the window has most context of the start,
-    the end is not before it, and it has at most `max_answer_length` pieces. The answers with the
-    highest sums in all windows are the best; equal texts count once. With `has_unanswerable`, "" is
-    one of them, with its lowest score in any window, and the answer where `null_odds` is above 0.
-
-    Args:
-        examples: Examples of the plan.
-        plan: Windows of the examples.
-        outputs: Logits of start and end of each token of all windows, end to end, (T, 2).
-        encoding: Limits and task.
-    """
-    config, has_unanswerable = encoding.config, encoding.task.has_unanswerable
-    is_max, piece_offsets = max_context(plan)
-    token_offsets = offsets_of(plan.sequence_lengths)
-    windows_of = np.searchsorted(plan.rows, np.arange(len(plan.contexts.of_row) + 1))
-    b_starts = plan.b_starts
-    for row, identity in enumerate(examples["id"].to_pylist()):
-        null: Entry | None = None
-        candidates: list[_Candidates] = []
-        for window in range(windows_of[row], windows_of[row + 1]):
-            logits = outputs[token_offsets[window] : token_offsets[window + 1]].astype(np.float64)
-            empty = Entry("", float(logits[0, 0]), float(logits[0, 1]))
-            null = empty if null is None or empty.score < null.score else null
-            pieces = slice(piece_offsets[window], piece_offsets[window + 1])
-            inside = _in_window(
-                logits, b_start=int(b_starts[window]), is_max=is_max[pieces], config=config
-            )
-            shift = int(plan.starts[window])
-            candidates.append(inside._replace(first=inside.first + shift, last=inside.last + shift))
-        entries, null_odds = [Entry("", 0.0, 0.0)], NO_ANSWER_ODDS  # a context without pieces
-        if null is not None:
-            entries, null_odds = _n_best(
-                row,
-                _Candidates(*map(np.concatenate, zip(*candidates, strict=True))),
-                null=null,
-                contexts=plan.contexts,
-                size=config.n_best_size,
-                has_unanswerable=has_unanswerable,
-            )
-        best = next((entry.text for entry in entries if entry.text), "")
-        yield {
-            "id": identity,
-            "text": "" if has_unanswerable and null_odds > 0.0 else best,
-            "null_odds": null_odds,
-            "n_best": _with_probabilities(entries),
-        }
 
 
 def _with_probabilities(entries: Sequence[Entry]) -> list[dict[str, Any]]:
@@ -213,9 +157,6 @@ def _answer_text(contexts: Contexts, row: int, first: int, last: int) -> str:
     return text[start:end].strip()
 
 
-_LOGGER = logging.getLogger(__name__)
-
-
 def build_features(examples: pa.Table, encoding: Encoding, *, is_training: bool) -> Features:
     """Return windows `[CLS] question [SEP] part of the context [SEP]`.
 
@@ -257,13 +198,62 @@ def build_features(examples: pa.Table, encoding: Encoding, *, is_training: bool)
 def decode(
     examples: pa.Table, features: Features, outputs: Float32s, *, encoding: Encoding
 ) -> list[dict[str, Any]]:
-    """Return the answer to each question and its n best, as in the original context.
+    """Return the prediction of each example (`model.tasks.task_types`).
 
-    With `has_unanswerable`, the answer is "" where `null_odds` is above 0.
+    In each window the `n_best_size` highest starts are paired with the `n_best_size` highest ends.
+    A pair is an answer if both are pieces of the context, the window has most context of the start,
+    the end is not before it, and it has at most `max_answer_length` pieces. The answers with the
+    highest sums in all windows are the best; equal texts count once. With `has_unanswerable`, "" is
+    one of them, with its lowest score in any window, and the answer where `null_odds` is above 0.
+
+    Args:
+        examples: Examples of the features.
+        features: Features for prediction, with their windows.
+        outputs: Logits of start and end of each token of all windows, end to end, (T, 2).
+        encoding: Limits and task.
     """
-    assert features.plan is not None  # noqa: S101  # for mypy: it is None in training alone
+    plan = features.plan
+    assert plan is not None  # noqa: S101  # for mypy: it is None in training alone
     check_outputs(outputs, task=encoding.task)
-    return list(decode_answers(examples, features.plan, outputs, encoding=encoding))
+    config, has_unanswerable = encoding.config, encoding.task.has_unanswerable
+    is_max, piece_offsets = max_context(plan)
+    windows_of = np.searchsorted(plan.rows, np.arange(len(plan.contexts.of_row) + 1))
+    predictions = []
+    for row, identity in enumerate(examples["id"].to_pylist()):
+        null: Entry | None = None
+        candidates: list[_Candidates] = []
+        for window in range(windows_of[row], windows_of[row + 1]):
+            tokens = slice(features.offsets[window], features.offsets[window + 1])
+            logits = outputs[tokens].astype(np.float64)
+            empty = Entry("", float(logits[0, 0]), float(logits[0, 1]))
+            null = empty if null is None or empty.score < null.score else null
+            pieces = slice(piece_offsets[window], piece_offsets[window + 1])
+            inside = _in_window(
+                logits,
+                b_start=int(features.b_starts[window]),
+                is_max=is_max[pieces],
+                config=config,
+            )
+            shift = int(plan.starts[window])
+            candidates.append(inside._replace(first=inside.first + shift, last=inside.last + shift))
+        entries, null_odds = [Entry("", 0.0, 0.0)], NO_ANSWER_ODDS  # a context without pieces
+        if null is not None:
+            entries, null_odds = _n_best(
+                row,
+                _Candidates(*map(np.concatenate, zip(*candidates, strict=True))),
+                null=null,
+                contexts=plan.contexts,
+                size=config.n_best_size,
+                has_unanswerable=has_unanswerable,
+            )
+        prediction = {
+            "id": identity,
+            "null_odds": null_odds,
+            "n_best": _with_probabilities(entries),
+        }
+        is_empty = has_unanswerable and null_odds > 0.0
+        predictions.append({**prediction, "text": "" if is_empty else best_answer(prediction)})
+    return predictions
 
 
 def score(examples: pa.Table, predictions: Sequence[Prediction], *, task: Task) -> dict[str, float]:
@@ -272,9 +262,17 @@ def score(examples: pa.Table, predictions: Sequence[Prediction], *, task: Task) 
     With `has_unanswerable` also `has-answer-em`, `has-answer-f1`, `no-answer-em`,
     `no-answer-f1`. Questions without a prediction count 0; they and predictions of unknown ids
     are logged.
+
+    Raises:
+        PredictionsError: No prediction is of these questions.
     """
     golds = gold_answers(examples, has_unanswerable=task.has_unanswerable)
     texts, ids = texts_by_id(predictions), [gold.id for gold in golds]
+    if texts and texts.keys().isdisjoint(ids):
+        raise PredictionsError(
+            f"{task.name}: none of {len(texts):,} answers is to a question of the examples, first "
+            f"{min(texts)!r}. Score the file that was predicted"
+        )
     for missing, problem in (
         ([name for name in ids if name not in texts], "questions have no prediction and count 0"),
         (texts.keys() - set(ids), "predictions match no question and are ignored"),
@@ -317,32 +315,6 @@ def find_majority_text(examples: pa.Table, *, task: Task, labels: Sequence[str])
     texts = [text for text in firsts if text or task.has_unanswerable]
     counts = Counter(texts)
     return {"text": min(counts, key=lambda text: (-counts[text], text))}
-
-
-def read_predictions(url: str, examples: pa.Table) -> list[dict[str, Any]]:
-    """Read bertloom's format, or SQuAD's JSON of ids and answers, in any order.
-
-    The text of a missing answer is None; answers to other questions are logged.
-    """
-    if is_ours(url):
-        return read_lines(url)
-    answers = read_texts(url)
-    ids = examples.column("id").to_pylist()
-    unknown = sorted(set(answers) - set(ids))
-    if unknown and len(unknown) == len(answers):
-        raise PredictionsError(
-            f"{url}: none of {len(answers):,} answers is to a question of the file, first "
-            f"{unknown[0]!r}. Score the file that was predicted"
-        )
-    if unknown:
-        _LOGGER.warning(
-            "%s: %d of %d answers match no question of the file and are ignored, first %s",
-            url,
-            len(unknown),
-            len(answers),
-            unknown[0],
-        )
-    return [{"id": name, "text": answers.get(name)} for name in ids]
 
 
 def official_files(

@@ -18,11 +18,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from model.tasks.features import Sequences, Texts, encode_texts, join_texts
+from model.tasks.features import Sequences, Texts, check_answered, encode_texts, join_texts
 from model.tasks.squad import NOT_FOUND
 from pipelines.arrays import Bools, Int64s, offsets_of, ranges
 from pipelines.wordpiece.tokenizer import Chunks, WordPieceTokenizer, bert_tokenizer
-from schemas.errors import ConfigError, TaskDataError
+from schemas.errors import ConfigError
 from schemas.finetune_configs import FeaturesConfig
 
 _MARKS = 3  # [CLS], [SEP], [SEP]
@@ -118,17 +118,6 @@ class Plan:
 
     lengths: Int64s
     """Number of pieces of the context in each window, at least 1, (U,)."""
-
-    @property
-    def b_starts(self) -> Int64s:
-        """Position of each window's first context piece in its sequence, (U,)."""
-        starts: Int64s = self.questions.lengths[self.rows] + 2
-        return starts
-
-    @property
-    def sequence_lengths(self) -> Int64s:
-        """Number of tokens of each window, [CLS] and [SEP] included, (U,)."""
-        return self.b_starts + self.lengths + 1
 
     def select(self, is_selected: Bools) -> Plan:
         """Return the plan with the windows of some rows; `is_selected` is (R,)."""
@@ -251,7 +240,7 @@ def answer_spans(examples: pa.Table, plan: Plan, tokenizer: WordPieceTokenizer) 
     Raises:
         TaskDataError: The answers of a row are not known.
     """
-    _check_known(examples)
+    check_answered(examples, "is_impossible", expected="every question of the training data")
     starts, ends, texts = _first_answers(examples)
     rows = np.flatnonzero(starts != NOT_FOUND)
     contexts = plan.contexts
@@ -285,18 +274,8 @@ def window_labels(plan: Plan, spans: Spans) -> Int64s:
     """
     first, last = spans.first[plan.rows], spans.last[plan.rows]
     is_inside = (first >= plan.starts) & (last < plan.starts + plan.lengths) & (first != NO_SPAN)
-    shift = plan.b_starts - plan.starts
+    shift = plan.questions.lengths[plan.rows] + 2 - plan.starts  # behind [CLS] question [SEP]
     return np.where(is_inside[:, None], np.stack([first + shift, last + shift], axis=1), 0)
-
-
-def _check_known(examples: pa.Table) -> None:
-    column = examples.column("is_impossible")
-    if column.null_count:
-        row = column.is_null().to_pylist().index(True)
-        raise TaskDataError(
-            f"question {examples.column('id')[row]}: its answers are not known, so no model can be "
-            "trained on it; train on a split with answers"
-        )
 
 
 def _first_answers(examples: pa.Table) -> tuple[Int64s, Int64s, list[str]]:

@@ -14,13 +14,14 @@ from __future__ import annotations
 import re
 import string
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from model.tasks.files import read_json
+from model.tasks.prediction_files import is_ours, read_lines
 from schemas.errors import PredictionsError
 
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -102,10 +103,15 @@ def score_texts(
     `no-answer-em`, ...).
     """
     scores = score_all(golds, predictions, has_unanswerable=has_unanswerable)
-    prefixes = ("", "has-answer-", "no-answer-") if has_unanswerable else ("",)
+    groups = {"": scores}
+    if has_unanswerable:
+        pairs = list(zip(golds, scores, strict=True))
+        groups["has-answer-"] = [score for gold, score in pairs if gold.has_answer]
+        groups["no-answer-"] = [score for gold, score in pairs if not gold.has_answer]
     return {
         f"{prefix}{name}": sum(getattr(score, name) for score in members) / len(members)
-        for prefix, members in _groups(golds, scores, prefixes)
+        for prefix, members in groups.items()
+        if members
         for name in QuestionScore._fields
     }
 
@@ -122,47 +128,37 @@ def score_all(
     ]
 
 
-def _groups(
-    golds: Sequence[Gold], scores: Sequence[QuestionScore], prefixes: Sequence[str]
-) -> Iterator[tuple[str, list[QuestionScore]]]:
-    """Yield the scores of all questions, of those with and of those without an answer, each with
-    its prefix and without empty groups."""
-    for prefix, has_answer in zip(prefixes, ((True, False), (True,), (False,)), strict=False):
-        pairs = zip(golds, scores, strict=True)
-        if members := [score for gold, score in pairs if gold.has_answer in has_answer]:
-            yield prefix, members
-
-
 def texts_by_id(predictions: Iterable[Mapping[str, object]]) -> dict[str, str]:
-    """Return predictions in the official form, without those whose text is None (not answered).
+    """Return predictions in the official form.
 
     Raises:
         PredictionsError: Two have the same id, or one has no text.
     """
-    texts: dict[str, str | None] = {}
+    texts: dict[str, str] = {}
     for item in predictions:
-        identity = str(item["id"])
+        identity, text = str(item["id"]), item.get("text")
         if identity in texts:
             raise PredictionsError(
                 f"two predictions have the id {identity!r}; expected one for each question"
             )
-        text = item.get("text", 0)
-        if text is not None and not isinstance(text, str):
+        if not isinstance(text, str):
             detail = f"{text!r:.60}" if "text" in item else f"only {', '.join(sorted(item))}"
             raise PredictionsError(
                 f"the prediction of question {identity}: expected its text, found {detail}"
             )
         texts[identity] = text
-    return {identity: text for identity, text in texts.items() if text is not None}
+    return texts
 
 
-def read_predictions(url: str) -> dict[str, str]:
-    """Read an official file of predictions: a JSON object of id and text, compressed or not.
+def read_predictions(url: str) -> list[dict[str, Any]]:
+    """Read bertloom's format, or the official one: a JSON object of id and text.
 
     Raises:
-        PredictionsError: The file is not such an object, or repeats an id.
+        PredictionsError: The file has neither format, or repeats an id.
         InputError: The file is missing or damaged.
     """
+    if is_ours(url):
+        return read_lines(url)
     content = read_json(url, error=PredictionsError)
     if not isinstance(content, dict):
         detail = type(content).__name__
@@ -173,7 +169,7 @@ def read_predictions(url: str) -> dict[str, str]:
                 f'{url}: question {identity}: expected text ("" for no answer), found '
                 f"{value!r:.80}. Give a file with id and text, not one with n-best lists or odds"
             )
-    return content
+    return [{"id": identity, "text": text} for identity, text in content.items()]
 
 
 def best_threshold(examples: pa.Table, predictions: Sequence[Mapping[str, Any]]) -> float:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from model.tasks import classification, qa, tagging
+from model.tasks import classification, qa, squad_metrics, tagging
 from model.tasks.features import Features
 from model.tasks.prediction_files import read_lines
 from model.tasks.row_terms import RowTerms
@@ -61,9 +61,9 @@ class TaskType:
     ]
     """Function that returns one answer as the prediction of each example."""
 
-    read_predictions: Callable[[str, pa.Table], list[Answer]] = lambda url, _: read_lines(url)
-    """Function of a file, and of the examples that it answers. Raises PredictionsError if it cannot
-    be read, or has predictions of other examples, and InputError if it is damaged."""
+    read_predictions: Callable[[str], list[Answer]] = read_lines
+    """Function that reads a file. Raises PredictionsError if it has another format, and InputError
+    if it is missing or damaged."""
 
     official_files: Callable[..., dict[str, bytes]] = lambda *_args, **_kwargs: {}
     """(examples, predictions, *, task, split, threshold) to files by name in the format of the
@@ -104,7 +104,7 @@ TASK_TYPES: dict[TaskTypeName, TaskType] = {
         row_terms=qa.row_terms,
         list_answers=qa.list_answers,
         majority_answer=qa.find_majority_text,
-        read_predictions=qa.read_predictions,
+        read_predictions=squad_metrics.read_predictions,
         official_files=qa.official_files,
     ),
     "tagging": TaskType(

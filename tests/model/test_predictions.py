@@ -17,11 +17,8 @@ from model.tasks.prediction_files import check_ids, read_lines, to_lines
 from model.tasks.task_types import TASK_TYPES
 from schemas.arrow import EXAMPLES
 from schemas.errors import CorruptInputError, InputError, PredictionsError
+from schemas.finetune_configs import TaskTypeName
 from schemas.manifest import StageInput
-
-
-def read_any(url: str, examples: pa.Table, *, task: Task) -> list[dict[str, Any]]:
-    return TASK_TYPES[task.type].read_predictions(url, examples)
 
 
 def official_files(task: Task, examples: pa.Table, **options: Any) -> dict[str, bytes]:
@@ -118,19 +115,19 @@ def test_predictions_go_to_a_file_and_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "task", "content"),
+    ("kind", "content"),
     [
-        ("classification", "sst-2", "index\tprediction\n0\t1\n1\t0\n"),
-        ("tagging", "conll-2003", "Ann B-PER\nsings O\n"),
+        ("classification", "index\tprediction\n0\t1\n1\t0\n"),
+        ("tagging", "Ann B-PER\nsings O\n"),
     ],
 )
 def test_files_of_other_programs_are_refused(
-    tmp_path: Path, kind: str, task: str, content: str
+    tmp_path: Path, kind: TaskTypeName, content: str
 ) -> None:
     file = tmp_path / "said.txt"
     file.write_text(content)
     with pytest.raises(PredictionsError, match=r"said.txt, line 1: .*one prediction a line"):
-        read_any(str(file), table(kind, []), task=TASKS[task])
+        TASK_TYPES[kind].read_predictions(str(file))
 
 
 def test_tags_are_written_in_columns() -> None:
@@ -169,26 +166,26 @@ def questions(*names: str) -> pa.Table:
 
 def test_squads_answers_have_any_order_and_gaps(tmp_path: Path) -> None:
     file, examples, task = tmp_path / "said.json", questions("a", "b"), TASKS["squad-1.1"]
+    span = TASK_TYPES["span"]
     file.write_text('{"c": "Ann", "b": "Ann"}')
-    result = read_any(str(file), examples, task=task)
-    assert result == [{"id": "a", "text": None}, {"id": "b", "text": "Ann"}]
-    assert TASK_TYPES["span"].score(examples, result, task=task) == {"em": 0.5, "f1": 0.5}
+    result = span.read_predictions(str(file))
+    assert span.score(examples, result, task=task) == {"em": 0.5, "f1": 0.5}
     file.write_text('{"c": "Ann"}')
     with pytest.raises(PredictionsError, match="none of 1 answers is to a question"):
-        read_any(str(file), examples, task=task)
+        span.score(examples, span.read_predictions(str(file)), task=task)
 
 
 @pytest.mark.parametrize("name", ["said.jsonl.gz", "said.json.bz2", "said.tsv.zst"])
 def test_predictions_that_are_damaged_say_so(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(b"hello")
     with pytest.raises(InputError, match=f"{name}: expected a"):
-        read_any(str(tmp_path / name), table("classification", TEXTS), task=TASKS["sst-2"])
+        TASK_TYPES["classification"].read_predictions(str(tmp_path / name))
     cut = tmp_path / f"cut-{name}"
     cut.write_bytes(gzip.compress(b'{"id": "0"}\n' * 99)[:30])
     with pytest.raises(CorruptInputError, match="cut off"):
         read_lines(str(cut))
     with pytest.raises(PredictionsError, match="no file there"):
-        read_any(str(tmp_path), table("classification", TEXTS), task=TASKS["sst-2"])
+        TASK_TYPES["classification"].read_predictions(str(tmp_path))
 
 
 PAIR = {"text_a": "One.", "text_b": "Two."}

@@ -100,7 +100,8 @@ def test_real_predictions_get_their_official_scores(
     real_data: Path, name: str, em: float, f1: float, unanswered: int, unknown: int
 ) -> None:
     examples = real_examples(real_data, "squad-1.1", "dev", "dev-v1.1.json.gz")
-    predictions = read_predictions(str(real_data / f"squad/predictions-v1.1-{name}.json.gz"))
+    file = str(real_data / f"squad/predictions-v1.1-{name}.json.gz")
+    predictions = texts_by_id(read_predictions(file))
     golds = gold_answers(examples, has_unanswerable=False)
     scores = score_texts(golds, predictions, has_unanswerable=False)
     assert {key: round(100 * value, 3) for key, value in scores.items()} == {"em": em, "f1": f1}
