@@ -11,7 +11,16 @@ from dataclasses import replace
 from typing import Any
 
 from model.tasks.files import base_name, file_lines, shown
-from model.tasks.sentences import CUSTOM_IDS, IDS, PAIR, SENTENCE, read_text_rows
+from model.tasks.sentences import (
+    CUSTOM_IDS,
+    IDS,
+    PAIR,
+    SENTENCE,
+    Answer,
+    Example,
+    build_text_row,
+    read_text_rows,
+)
 from model.tasks.task import BadRow, FileLayout, InvalidRowError, Row, Task
 from pipelines.io.raw_files import list_folder_of
 from schemas.errors import TaskDataError
@@ -42,14 +51,15 @@ def read_mrpc(task: Task, split: str, url: str) -> Iterator[Row | BadRow]:
         return
     dev_pairs = _read_dev_pairs(url)
 
-    def check_split(row: Row) -> None:
-        pair = tuple(str(name).strip() for name in row.values["pair"])
+    def build(values: Mapping[str, Any], texts: Sequence[str], answer: Answer) -> Example:
+        pair = tuple(str(name).strip() for name in values["pair"])
         if (pair in dev_pairs) != (split == "dev"):
             raise InvalidRowError("other-split", " ".join(pair), is_fault=False)
+        return build_text_row(values, texts, answer)
 
     columns = {**task.layout.columns, "pair": (("#1 ID", "#2 ID"),)}
     with_pairs = replace(task, layout=replace(task.layout, columns=columns, named_columns={}))
-    yield from read_text_rows(with_pairs, split, url, check=check_split)
+    yield from read_text_rows(with_pairs, split, url, build=build)
 
 
 def _read_dev_pairs(url: str) -> set[tuple[str, ...]]:

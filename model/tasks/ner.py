@@ -136,12 +136,15 @@ class _Columns(NamedTuple):
 
 def _read_conll(data: DataFile, task: Task, split: str) -> Iterator[Row | BadRow]:
     """Yield the documents of a file with a word per line."""
-    lines = list(_word_lines(data, has_header=task.layout.has_conll_header))
+    header = _split_line(data.first_line.decode(errors="replace"))
+    has_header = task.layout.has_header(header)
+    lines = list(_word_lines(data, has_header=has_header))
     if not lines:
         raise TaskDataError(
             f"{data.url}: expected a word and its tag per line, got no such line. Is it empty?"
         )
-    columns = _find_columns(data, lines[0], task, split)
+    names = header if has_header else number_columns(_split_line(lines[0].text))
+    columns = _find_columns(data, names, lines[0], task, split)
     unit = "document" if lines[-1].document else "sentence"
     documents = itertools.groupby(lines, operator.attrgetter(unit))
     for number, (_, own) in enumerate(documents, start=1):
@@ -188,7 +191,9 @@ def _is_comment(text: str) -> bool:
     return not is_word
 
 
-def _find_columns(data: DataFile, line: _Line, task: Task, split: str) -> _Columns:
+def _find_columns(
+    data: DataFile, names: Sequence[str], line: _Line, task: Task, split: str
+) -> _Columns:
     """Return the columns that the recipe names, or the first and the last of the first line."""
     cells = _split_line(line.text)
     if not task.layout.named_columns:
@@ -200,9 +205,6 @@ def _find_columns(data: DataFile, line: _Line, task: Task, split: str) -> _Colum
                 "its columns have another separator than tabs or spaces"
             )
         return _Columns(0, tags, len(cells), True)
-    names = number_columns(cells)
-    if task.layout.has_conll_header:
-        names = tuple(_split_line(data.first_line.decode(errors="replace")))
     fields = find_fields(names, task, split, data.url)
     words = names.index(fields["words"][0])
     tags = names.index(fields["tags"][0]) if "tags" in fields else None

@@ -70,7 +70,6 @@ def read_text_rows(
     split: str,
     url: str,
     *,
-    check: Callable[[Row], None] | None = None,
     build: Callable[[Mapping[str, Any], Sequence[str], Answer], Example] = build_text_row,
 ) -> Iterator[Row | BadRow]:
     """Read the rows of a table; a `Reader`.
@@ -85,7 +84,6 @@ def read_text_rows(
         task: Task of the file.
         split: Split of the file.
         url: Path or URL.
-        check: Function that raises InvalidRowError for a row to drop.
         build: Function from the fields of a row, its texts and its answer to the other columns of
             the example. Raises InvalidRowError for a row to drop.
 
@@ -99,8 +97,6 @@ def read_text_rows(
         names = table.names_of(field, task.layout)
 
         def convert(row: Row) -> Row:
-            if check is not None:
-                check(row)
             # A test server expects an answer to every row, also without text.
             may_be_empty = split in task.submission
             columns = zip(row.values["text"], table.fields["text"], strict=True)

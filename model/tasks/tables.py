@@ -144,45 +144,23 @@ def find_fields(
         elif field in _REQUIRED or (field in _ANSWERS and is_answered(split)):
             missing.append(located)
     if missing:
+        absent = [name for choices in missing for name in choices[0] if name not in columns]
+        either = (" or ".join(" and ".join(names) for names in choices) for choices in missing)
         wrong = [name for name in named if locate(name) not in columns]
-        raise _missing_columns(missing, columns, task, split, url, wrong_name=next(iter(wrong), ""))
+        advice = f"Name columns with other names by {field_name('columns')}"
+        if wrong:
+            advice = f"Correct {field_name(f'columns.{wrong[0]}')}"
+        raise TaskDataError(
+            f"{url}: expected the columns of {task.name} {split}: {', and '.join(either)}; got "
+            f"{', '.join(map(shown, columns)) or 'none'}; missing {', '.join(absent)}. It is the "
+            f"file of another task or split, or lacks its header. {task.layout.hint or advice}"
+        )
     if repeated := [n for names in fields.values() for n in names if columns.count(n) > 1]:
         raise TaskDataError(
             f"{url}: expected one column {repeated[0]!r}, got {columns.count(repeated[0])}. Rename "
             "the others"
         )
     return fields
-
-
-def _missing_columns(
-    missing: Sequence[Sequence[tuple[str, ...]]],
-    columns: Sequence[str],
-    task: Task,
-    split: str,
-    url: str,
-    *,
-    wrong_name: str,
-) -> TaskDataError:
-    """Return the error for fields without columns.
-
-    Args:
-        missing: Alternative columns of each field.
-        columns: Columns of the file.
-        task: Task of the file.
-        split: Split of the file.
-        url: URL of the file.
-        wrong_name: Key of the recipe's `columns` whose column is missing, or "".
-    """
-    expected = ", and ".join(" or ".join(" and ".join(names) for names in own) for own in missing)
-    absent = [name for choices in missing for name in choices[0] if name not in columns]
-    advice = f"Name columns with other names by {field_name('columns')}"
-    if wrong_name:
-        advice = f"Correct {field_name(f'columns.{wrong_name}')}"
-    return TaskDataError(
-        f"{url}: expected the columns of {task.name} {split}: {expected}; got "
-        f"{', '.join(map(shown, columns)) or 'none'}; missing {', '.join(absent)}. It is the file "
-        f"of another task or split, or lacks its header. {task.layout.hint or advice}"
-    )
 
 
 def number_columns(cells: Sequence[str]) -> tuple[str, ...]:

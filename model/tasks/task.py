@@ -128,24 +128,18 @@ class FileLayout:
     label_names: tuple[str, ...] = ()
     """Names that a recipe gives the labels or tags that files hold as numbers."""
 
-    @property
-    def has_names(self) -> bool:
-        """Return whether a recipe names columns by their names in the first line."""
-        return any(isinstance(column, str) for column in self.named_columns.values())
-
-    @property
-    def has_conll_header(self) -> bool:
-        """Return whether the first line of a file of tagged words has the column names."""
-        return self.has_names or bool(self.file_format.header)
-
     def has_header(self, cells: Sequence[str]) -> bool:
-        """Return whether the first line of a table, with these cells, has the column names."""
+        """Return whether the first line of a text file, with these cells, has the column names.
+
+        Lines of tagged words have none, unless a recipe names columns by it.
+        """
         if self.file_format.header is not None:
             return self.file_format.header
         if self.named_columns:
-            return self.has_names
-        has_texts = any(set(names) <= set(cells) for names in self.columns.get("text", ()))
-        return has_texts or len(cells) != len(self.headerless)
+            return any(isinstance(column, str) for column in self.named_columns.values())
+        texts = self.columns.get("text", ())
+        has_texts = any(set(names) <= set(cells) for names in texts)
+        return bool(texts) and (has_texts or len(cells) != len(self.headerless))
 
 
 @dataclass(frozen=True, kw_only=True)
