@@ -32,18 +32,18 @@ class MicroBatchCollator(NamedTuple):
         """Collate instances, longest first. The tensors are views of shared arrays."""
         if self.objective == "left-to-right":
             instances = next_tokens(instances)
-        lengths = np.diff(instances.offsets)
+        headers, lengths = instances.headers, instances.headers.lengths
         bounds = self.split(lengths)
         tokens, starts = token_batches(
             instances.input_ids.astype(np.int64),
             lengths=lengths,
-            b_starts=instances.segment_b_start,
+            b_starts=headers.segment_b_start,
             bounds=bounds,
         )
-        positions = np.repeat(starts, np.diff(instances.masked_offsets))
+        positions = np.repeat(starts, headers.masked_counts)
         positions += instances.masked_positions
         masked_ids = instances.masked_ids.astype(np.int64)
-        labels = instances.next_sentence_label
+        labels = headers.next_sentence_label
         is_ignored = (labels < 0) | (self.objective != "mlm+nsp")
         labels = np.where(is_ignored, IGNORE_INDEX, labels)
         masked_bounds = instances.masked_offsets[bounds]
@@ -56,7 +56,7 @@ class MicroBatchCollator(NamedTuple):
                 masked_positions=torch.from_numpy(positions[masked]),
                 masked_ids=torch.from_numpy(masked_ids[masked]),
                 next_sentence_labels=torch.from_numpy(labels[rows]),
-                rows=instances.rows[rows],
+                rows=headers.rows[rows],
             )
 
         return tuple(part(number) for number in range(len(tokens)))

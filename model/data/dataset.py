@@ -53,38 +53,36 @@ class InstanceRows(NamedTuple):
     """Concatenated instances; instance i has input_ids[offsets[i] : offsets[i + 1]].
 
     Attributes:
-        rows: Numbers of the instances in their set, int64 of shape (n,).
+        headers: Headers of the instances; `masked_counts` are those of the targets below.
         input_ids: Stored ids, with the stage's masks; unsigned, shape (tokens,).
-        offsets: Offsets into input_ids, int64 of shape (n + 1,).
-        segment_b_start: Position of B's first token; the length without B; int64 of shape (n,).
         masked_positions: Positions of the masked tokens in their instances, ascending.
         masked_ids: Ids before masking; type of input_ids, shape of masked_positions.
-        masked_offsets: Offsets into the two fields above, int64 of shape (n + 1,).
-        next_sentence_label: 0 next, 1 random, -1 without B; int64 of shape (n,).
     """
 
-    rows: Int64s
+    headers: RowHeaders
     input_ids: npt.NDArray[Any]
-    offsets: Int64s
-    segment_b_start: Int64s
     masked_positions: npt.NDArray[np.uint16]
     masked_ids: npt.NDArray[Any]
-    masked_offsets: Int64s
-    next_sentence_label: Int64s
+
+    @property
+    def offsets(self) -> Int64s:
+        """Offsets into input_ids, int64 of shape (n + 1,)."""
+        return offsets_of(self.headers.lengths)
+
+    @property
+    def masked_offsets(self) -> Int64s:
+        """Offsets into masked_positions and masked_ids, int64 of shape (n + 1,)."""
+        return offsets_of(self.headers.masked_counts)
 
     def part(self, begin: int, end: int) -> InstanceRows:
         """Return instances begin .. end-1 as views."""
-        tokens = slice(self.offsets[begin], self.offsets[end])
-        masked = slice(self.masked_offsets[begin], self.masked_offsets[end])
+        tokens = slice(*self.offsets[[begin, end]])
+        masked = slice(*self.masked_offsets[[begin, end]])
         return InstanceRows(
-            rows=self.rows[begin:end],
-            input_ids=self.input_ids[tokens],
-            offsets=self.offsets[begin : end + 1] - tokens.start,
-            segment_b_start=self.segment_b_start[begin:end],
-            masked_positions=self.masked_positions[masked],
-            masked_ids=self.masked_ids[masked],
-            masked_offsets=self.masked_offsets[begin : end + 1] - masked.start,
-            next_sentence_label=self.next_sentence_label[begin:end],
+            self.headers.take(slice(begin, end)),
+            self.input_ids[tokens],
+            self.masked_positions[masked],
+            self.masked_ids[masked],
         )
 
 
@@ -211,20 +209,16 @@ class InstanceDataset:
         rows, lengths, counts = headers.rows, headers.lengths, headers.masked_counts
         masked = ranges(headers.positions_at, counts)
         instances = InstanceRows(
-            rows=rows,
+            headers,
             input_ids=np.take(self._shards.ids, ranges(headers.ids_at, lengths)),
-            offsets=offsets_of(lengths),
-            segment_b_start=headers.segment_b_start,
             masked_positions=np.take(self._shards.uint16, masked),
             masked_ids=np.take(self._shards.ids, ranges(headers.masked_ids_at, counts)),
-            masked_offsets=offsets_of(counts),
-            next_sentence_label=headers.next_sentence_label,
         )
-        self._check_ids(rows, instances.input_ids, instances.offsets)
-        self._check_ids(rows, instances.masked_ids, instances.masked_offsets)
+        self._check_ids(rows, instances.input_ids, lengths)
+        self._check_ids(rows, instances.masked_ids, counts)
         is_inside = instances.masked_positions < np.repeat(lengths, counts)
         if not is_inside.all():
-            row = _row_of(int(np.argmin(is_inside)), instances.masked_offsets)
+            row = _row_of(int(np.argmin(is_inside)), counts)
             self._refuse(rows[row], "a masked_lm_position is past its last token")
         return instances
 
@@ -264,10 +258,10 @@ class InstanceDataset:
             f"shard {shard}, row {local}: {problem}. Rebuild the stage build-instances."
         )
 
-    def _check_ids(self, rows: Int64s, ids: npt.NDArray[Any], offsets: Int64s) -> None:
+    def _check_ids(self, rows: Int64s, ids: npt.NDArray[Any], counts: Int64s) -> None:
         if len(ids) and ids.max() >= self.vocab_size:
             first = int(np.argmax(ids >= self.vocab_size))
-            shard, local = self.locate(int(rows[_row_of(first, offsets)]))
+            shard, local = self.locate(int(rows[_row_of(first, counts)]))
             raise InstanceDataError(
                 f"shard {shard}, row {local}: expected token ids below the vocabulary size "
                 f"{self.vocab_size}, got token id {ids[first]}. Rebuild the stage build-instances "
@@ -275,9 +269,9 @@ class InstanceDataset:
             )
 
 
-def _row_of(position: int, offsets: Int64s) -> int:
-    """Return the row whose values include a position."""
-    return int(np.searchsorted(offsets, position, side="right")) - 1
+def _row_of(position: int, counts: Int64s) -> int:
+    """Return the row whose values include a position, given the number of values of each row."""
+    return int(np.searchsorted(np.cumsum(counts), position, side="right"))
 
 
 def _check_fit(data: StageInput, *, vocab_size: int, max_seq_length: int) -> None:

@@ -20,13 +20,14 @@ from schemas.corpus_configs import MaskingConfig
 
 def restore_tokens(instances: InstanceRows) -> InstanceRows:
     """Return the instances before masking, without targets."""
-    ids = instances.input_ids.copy()
-    ids[_masked_indices(instances)] = instances.masked_ids
-    return instances._replace(
-        input_ids=ids,
-        masked_positions=instances.masked_positions[:0],
-        masked_ids=instances.masked_ids[:0],
-        masked_offsets=np.zeros_like(instances.masked_offsets),
+    headers, ids = instances.headers, instances.input_ids.copy()
+    starts = np.repeat(instances.offsets[:-1], headers.masked_counts)
+    ids[starts + instances.masked_positions] = instances.masked_ids
+    return InstanceRows(
+        headers._replace(masked_counts=np.zeros_like(headers.masked_counts)),
+        ids,
+        instances.masked_positions[:0],
+        instances.masked_ids[:0],
     )
 
 
@@ -40,19 +41,21 @@ def apply_dynamic_masks(
 ) -> InstanceRows:
     """Return the instances with new masks for these epochs, int64 of shape (n,)."""
     original = restore_tokens(instances)
+    headers = original.headers
     masked = mask_batch(
-        masking_keys(instances.rows, epochs, seed=seed),
+        masking_keys(headers.rows, epochs, seed=seed),
         original.input_ids,
         offsets=original.offsets,
-        segment_b_start=original.segment_b_start,
+        segment_b_start=headers.segment_b_start,
         vocabulary=vocabulary,
         config=config,
     )
-    return original._replace(
-        input_ids=masked.input_ids,
-        masked_positions=masked.positions,
-        masked_ids=masked.original_ids,
-        masked_offsets=masked.offsets.astype(np.int64),
+    counts = np.diff(masked.offsets).astype(np.int64)
+    return InstanceRows(
+        headers._replace(masked_counts=counts),
+        masked.input_ids,
+        masked.positions,
+        masked.original_ids,
     )
 
 
@@ -64,16 +67,15 @@ def masking_keys(rows: Int64s, epochs: Int64s, *, seed: int) -> npt.NDArray[np.u
 def next_tokens(instances: InstanceRows) -> InstanceRows:
     """Return the unmasked instances; every token but the first is predicted from the left."""
     original = restore_tokens(instances)
-    ids, offsets = original.input_ids, original.offsets
-    lengths = np.diff(offsets)
+    ids, offsets, counts = original.input_ids, original.offsets, original.headers.lengths - 1
     is_last = np.zeros(len(ids), np.bool_)
     is_last[offsets[1:] - 1] = True
     indices = np.flatnonzero(~is_last)
-    positions = indices - np.repeat(offsets[:-1], lengths - 1)
-    return original._replace(
-        masked_positions=positions.astype(np.uint16),
-        masked_ids=ids[indices + 1],
-        masked_offsets=offsets - np.arange(len(offsets)),
+    return InstanceRows(
+        original.headers._replace(masked_counts=counts),
+        ids,
+        (indices - np.repeat(offsets[:-1], counts)).astype(np.uint16),
+        ids[indices + 1],
     )
 
 
@@ -86,10 +88,3 @@ def count_dynamic_masks(headers: RowHeaders, config: MaskingConfig) -> Int64s | 
         return None  # words that exceed the remaining budget are skipped
     candidates = headers.lengths - 2 - (headers.segment_b_start < headers.lengths)
     return np.minimum(prediction_counts(headers.lengths, config), candidates)
-
-
-def _masked_indices(instances: InstanceRows) -> Int64s:
-    """Return the index in input_ids of each masked position."""
-    counts = np.diff(instances.masked_offsets)
-    indices: Int64s = np.repeat(instances.offsets[:-1], counts) + instances.masked_positions
-    return indices

@@ -54,17 +54,18 @@ def with_content(artifact, number, content):
 
 
 def check_rows(actual, rows, numbers):
-    assert actual.rows.tolist() == list(numbers)
+    headers = actual.headers
+    assert headers.rows.tolist() == list(numbers)
     assert len(actual.offsets) == len(actual.masked_offsets) == len(numbers) + 1
     for at, number in enumerate(numbers):
         row = rows[number]
         tokens = slice(actual.offsets[at], actual.offsets[at + 1])
         masked = slice(actual.masked_offsets[at], actual.masked_offsets[at + 1])
         assert actual.input_ids[tokens].tolist() == row.input_ids
-        assert actual.segment_b_start[at] == row.segment_b_start
+        assert headers.segment_b_start[at] == row.segment_b_start
         assert actual.masked_positions[masked].tolist() == row.positions
         assert actual.masked_ids[masked].tolist() == row.masked_ids
-        assert actual.next_sentence_label[at] == row.label
+        assert headers.next_sentence_label[at] == row.label
 
 
 def test_gather_returns_written_rows_in_any_order(artifact, shards):
