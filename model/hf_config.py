@@ -6,8 +6,8 @@ Checkpoints are untrusted input: every value of their JSON is validated.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
-from typing import Annotated, Any, Literal, TypeVar
+from collections.abc import Collection, Iterator
+from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -215,55 +215,55 @@ def hf_config(
     }
 
 
-_Count = Annotated[int, Field(gt=0, lt=1 << 31)]
-_Share = Annotated[float, Field(ge=0, le=1)]
+_MAX_SIZE = (1 << 31) - 1
 
 
-class HFConfig(BaseModel):
+class HFConfig(ModelConfig):
     """Fields of a config.json that determine a model, with the defaults of transformers."""
 
-    model_config = ConfigDict(strict=True, frozen=True)
+    model_config = ConfigDict(strict=True)
 
-    vocab_size: _Count
-    hidden_size: _Count
-    num_hidden_layers: _Count
-    num_attention_heads: _Count
-    intermediate_size: _Count = 3072
-    max_position_embeddings: _Count = 512
-    type_vocab_size: _Count = 2
-    hidden_act: str = "gelu"
-    hidden_dropout_prob: _Share = 0.1
-    attention_probs_dropout_prob: _Share = 0.1
-    initializer_range: _Share = 0.02
-    layer_norm_eps: _Share = 1e-12
+    vocab_size: int = Field(ge=1)
+    intermediate_size: int = Field(default=3072, ge=1)
+    initializer_range: float = Field(default=0.02, gt=0, le=1)
+    layer_norm_eps: float = Field(default=1e-12, gt=0, le=1)
     model_type: Literal["bert"] = "bert"  # config.json had none before 2020
     position_embedding_type: Literal["absolute"] = "absolute"
-    add_cross_attention: Literal[False] = False
+    add_cross_attention: bool = False
     pruned_heads: dict[str, Any] = Field(default={}, max_length=0)
     is_decoder: bool = False
-    architectures: list[str] = []
+    architectures: list[str] = Field(default=[])
 
     # Of fine-tuned models
     problem_type: str | None = None
     id2label: dict[str, Any] | None = None
-    classifier_dropout: _Share | None = None
-    bertloom: dict[str, Any] = {}
+    classifier_dropout: float | None = Field(default=None, ge=0, le=1)
+    bertloom: dict[str, Any] = Field(default={})
     bertloom_feature_tagger: dict[str, Any] | None = None
     bertloom_bilstm: dict[str, Any] | None = None
 
     @model_validator(mode="before")
     @classmethod
-    def _drop_nulls(cls, values: Any) -> Any:
+    def _keep_known(cls, values: Any) -> Any:
+        """Drop nulls and the fields that do not determine a model."""
         if not isinstance(values, dict):
             return values
-        return {name: value for name, value in values.items() if value is not None}
+        return {name: values[name] for name in cls.model_fields if values.get(name) is not None}
 
-    @field_validator("hidden_act")
+    @field_validator("hidden_act", mode="before")
     @classmethod
-    def _check_activation(cls, name: str) -> str:
-        if name not in READ_ACTIVATIONS:
-            raise ValueError(f"expected one of {', '.join(READ_ACTIVATIONS)}")
-        return name
+    def _read_activation(cls, name: Any) -> Any:
+        if name not in (names := list(READ_ACTIVATIONS)):
+            raise ValueError(f"expected one of {', '.join(names)}")
+        return READ_ACTIVATIONS[name]
+
+    def _problems(self) -> Iterator[str]:
+        yield from super()._problems()
+        if self.add_cross_attention:
+            yield "add_cross_attention: expected false, got true"
+        for name, value in self:
+            if isinstance(value, int) and value > _MAX_SIZE:
+                yield f"{name}: expected at most {_MAX_SIZE:,}, got {shown(value)}"
 
     @property
     def objective(self) -> Objective:
@@ -272,18 +272,14 @@ class HFConfig(BaseModel):
             return "left-to-right"
         return "mlm" if "BertForMaskedLM" in self.architectures else "mlm+nsp"
 
-    def shape(self, *, where: str) -> ModelConfig:
-        """Return the shape of the encoder.
-
-        Raises:
-            CheckpointError: It is not supported.
-        """
+    @property
+    def shape(self) -> ModelConfig:
+        """Shape of the encoder."""
         fields = {name: getattr(self, name) for name in ModelConfig.model_fields}
         if self.intermediate_size == 4 * self.hidden_size:
             # The preset's representation, so that a model read back equals itself.
             fields["intermediate_size"] = 0
-        fields["hidden_act"] = READ_ACTIVATIONS[self.hidden_act]
-        return validate(ModelConfig, fields, where=where)
+        return ModelConfig(**fields)
 
 
 def read_config(folder_url: str) -> HFConfig:

@@ -179,7 +179,7 @@ def read_checkpoint(folder_url: str) -> HFCheckpoint:
     folder = folder_url.rstrip("/")
     where, weights_url = f"{folder}/{CONFIG_FILE}", f"{folder}/{WEIGHTS_FILE}"
     described = check_layout(folder)
-    config = described.shape(where=where)
+    config = described.shape
     state = _tensors(read_part(folder, WEIGHTS_FILE), where=weights_url)
     _check_size(state, config, vocab_size=described.vocab_size, where=weights_url)
     _check_finite(state, where=weights_url)

@@ -274,7 +274,7 @@ def test_pickle_is_refused_and_left_alone_beside_safetensors(tmp_path: Path) -> 
     ("name", "content", "fact"),
     [
         ("model.safetensors", None, "model"),
-        ("config.json", b"{}", "vocab_size: .*hidden_size: "),
+        ("config.json", b"{}", "hidden_size: "),
         ("config.json", None, "config"),
     ],
 )
@@ -301,5 +301,5 @@ def test_old_config_without_model_type_is_read() -> None:
     described = hf_config(small_config(), vocab_size=VOCAB, objective="mlm")
     del described["model_type"], described["position_embedding_type"]
     config = HFConfig.model_validate(described)
-    assert config.shape(where="x") == small_config()
+    assert config.shape == small_config()
     assert (config.vocab_size, config.objective) == (VOCAB, "mlm")
