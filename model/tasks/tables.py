@@ -173,20 +173,11 @@ def number_columns(cells: Sequence[str]) -> tuple[str, ...]:
 
 def _text_columns(data: DataFile, layout: FileLayout) -> _Columns:
     """Return the columns of a file with a header, or of one that has none."""
-    line = data.first_line.decode(errors="surrogateescape")
-    if not line.strip():
-        raise TaskDataError(f"{data.url}: expected a table, got no line with text. Is it empty?")
-    detected = "comma" if "," in line and "\t" not in line else "tab"
+    line = data.first_line
+    detected = "comma" if b"," in line and b"\t" not in line else "tab"
     form = layout.file_format
     separator = _SEPARATORS[detected if form.delimiter == "auto" else form.delimiter]
     is_quoted = separator != "\t" if form.quoted is None else form.quoted
-    cells = line.split(separator)
-    if is_quoted:
-        cells = _split_quoted(line, separator, data.url)
-    names, has_header = tuple(cells), layout.has_header(cells)
-    if not has_header:
-        is_official = bool(layout.headerless) and not layout.named_columns
-        names = layout.headerless if is_official else number_columns(cells)
     # Bytes that are not UTF-8 become surrogates.
     lines = (line.decode(errors="surrogateescape") for line in data.lines())
     rows: Iterator[tuple[int, list[str] | str]]
@@ -194,17 +185,31 @@ def _text_columns(data: DataFile, layout: FileLayout) -> _Columns:
         rows = _read_quoted(lines, separator, data.url)
     else:
         rows = ((at, line.split(separator)) for at, line in enumerate(lines, start=1))
-    return _Columns(names, partial(_text_rows, rows, names, has_header, is_quoted))
-
-
-def _split_quoted(line: str, separator: str, url: str) -> list[str]:
-    try:
-        return next(csv.reader([line], delimiter=separator, strict=True))
-    except csv.Error as error:
+    head = list[tuple[int, list[str] | str]]()
+    for row in rows:
+        head.append(row)
+        if not _is_blank(row[1], is_quoted):
+            break
+    else:
+        raise TaskDataError(f"{data.url}: expected a table, got no line with text. Is it empty?")
+    first = head[-1][1]
+    if isinstance(first, str):
         raise TaskDataError(
-            f"{url}: expected the first line of a table, got {shown(line)} ({error}). Close its "
+            f"{data.url}: expected the first line of a table, got {shown(first)}. Close its "
             f"quotation mark, or set {field_name('file_format.quoted')} to false"
-        ) from error
+        )
+    if layout.has_header(first):
+        head.pop()
+        names = tuple(first)
+    else:
+        is_official = bool(layout.headerless) and not layout.named_columns
+        names = layout.headerless if is_official else number_columns(first)
+    return _Columns(names, partial(_text_rows, itertools.chain(head, rows), names, is_quoted))
+
+
+def _is_blank(cells: list[str] | str, is_quoted: bool) -> bool:
+    """Return whether a row is a blank line; a line of tabs is a row of empty fields."""
+    return not any(map(str.strip, cells)) and (is_quoted or len(cells) == 1)
 
 
 def _read_quoted(
@@ -234,20 +239,15 @@ def _read_quoted(
 def _text_rows(
     rows: Iterator[tuple[int, list[str] | str]],
     names: Sequence[str],
-    has_header: bool,
     is_quoted: bool,
     required: Sequence[str],
 ) -> Iterator[Row | BadRow]:
     indexes = {name: names.index(name) for name in required}
-    number, is_before_header = 0, has_header
+    number = 0
     for line, cells in rows:
         position = f"line {line}"
-        # A line of tabs is a row of empty fields.
-        if not any(map(str.strip, cells)) and (is_quoted or len(cells) == 1):
+        if _is_blank(cells, is_quoted):
             yield BadRow(position, "blank-line", "a blank line", is_fault=False)
-            continue
-        if is_before_header:
-            is_before_header = False
             continue
         try:
             values, notes = _pick_cells(cells, indexes, size=len(names), drops_tabs=not is_quoted)

@@ -152,7 +152,9 @@ def test_tables_without_header_and_with_other_separators(tmp_path: Path) -> None
         (REVIEWS, {"text": 1, "label": 4}, r"missing column 4.*columns\.label"),
         (REVIEWS, {"text": "review"}, r"missing label.* columns$"),
         ("a\ta\tb\nx\ty\tz\n", {"text": "a", "label": "b"}, "one column 'a', got 2"),
-        ('"open,x\n', {"text": 0, "label": 1}, r"first line.*file_format\.quoted"),
+        ('"open,x\n', {"text": 0, "label": 1}, r"line 1: .*file_format\.quoted"),
+        ('"a"b,x\ny,z\n', {"text": 0, "label": 1}, r"first line.*file_format\.quoted"),
+        ('"",""\n\n', {"text": 0, "label": 1}, "no line with text"),
     ],
 )  # fmt: skip
 def test_missing_columns_are_refused(
