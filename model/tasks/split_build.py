@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -31,7 +32,6 @@ from schemas.finetune_configs import ExamplesConfig, TaskTypeName
 from schemas.manifest import FileEntry
 
 _BATCH_ROWS = 4096
-_SHOWN_IDS = 5
 _DROPPED = "rows-dropped-"
 _IN_TRAIN = "rows-also-in-train"
 _TEXTS: dict[TaskTypeName, tuple[str, ...]] = {
@@ -53,8 +53,7 @@ class SplitBuild:
         self.counters = Counters({"rows-in": 0, "rows-kept": 0})
         self.notes: list[str] = []
         self._split, self._config, self._task, self._answers = split, config, task, answers
-        self._ids: set[str] = set()
-        self._repeated: list[str] = []
+        self._ids = Counter[str]()
         self._kept = self._left_out = 0  # in units of the task's size
 
     def write(self, files: tuple[str, ...], *, output: str) -> FileEntry:
@@ -105,7 +104,7 @@ class SplitBuild:
                     self.counters.count(f"rows-{note}")
                 if self._answers.is_in_train(self._split, row):
                     self.counters.count(_IN_TRAIN)
-                self._remember_id(row.values["id"])
+                self._ids[row.values["id"]] += 1
                 yield row
         if faults:
             self._left_out += faults
@@ -129,11 +128,6 @@ class SplitBuild:
                 "is it the right file? If it is, raise max_invalid_fraction; bad rows are dropped"
             )
         self.notes.append(f"{self._split}: {base_name(file)}: {problem}. They were dropped.")
-
-    def _remember_id(self, row_id: str) -> None:
-        if row_id in self._ids:
-            self._repeated.append(row_id)
-        self._ids.add(row_id)
 
     def _check(self, files: tuple[str, ...]) -> None:
         where = f"{self._task.name} {self._split} ({', '.join(files)})"
@@ -160,14 +154,12 @@ class SplitBuild:
                 f"{self._split}: {equal:,} of {kept:,} rows have the texts of a row of train, so "
                 "that scores on them say little about new texts. Are the files the same?"
             )
-        if self._repeated:
-            self._check_ids(where)
+        if repeated := kept - len(self._ids):
+            self._report_ids(repeated, where)
 
-    def _check_ids(self, where: str) -> None:
-        shown = ", ".join(self._repeated[:_SHOWN_IDS])
-        problem = (
-            f"{len(self._repeated):,} rows have an id that an earlier row has, such as {shown}"
-        )
+    def _report_ids(self, repeated: int, where: str) -> None:
+        shown = ", ".join(itertools.islice((n for n, rows in self._ids.items() if rows > 1), 5))
+        problem = f"{repeated:,} rows have an id that an earlier row has, such as {shown}"
         # Predictions are matched by id; training data has none.
         by_id = self._task.type == "span" and self._split not in ("train", "augmentation")
         if self._split in self._task.submission or by_id:
