@@ -160,25 +160,25 @@ class InstanceDataset:
         shard = int(np.searchsorted(starts, row, side="right")) - 1
         return self._entries[shard].path, row - int(starts[shard])
 
-    def lengths(self, rows: npt.NDArray[Any]) -> Int64s:
-        """Return the lengths of instances, including [CLS] and [SEP]; int64 of shape (n,)."""
-        batch, local = self._find_batches(rows)
-        return self._input_ids(batch, local, rows)[1]
-
     def headers(self, rows: npt.NDArray[Any]) -> RowHeaders:
         """Return the headers of instances, without reading tokens.
 
         Raises:
             ArtifactCorruptError: A row contradicts itself or the artifact's statistics.
         """
-        batch, local = self._find_batches(rows)
+        if len(rows) and not (rows.min() >= 0 and rows.max() < len(self)):
+            raise IndexError(f"expected rows of 0 to {len(self) - 1}, got others")
         shards = self._shards
-        ids_at, lengths = self._input_ids(batch, local, rows)
+        batch = np.searchsorted(shards.batch_starts, rows, side="right") - 1
+        local = rows - shards.batch_starts[batch]
+        ids_at, lengths = self._lists(shards.input_ids, batch, local, rows)
         positions_at, counts = self._lists(shards.masked_positions, batch, local, rows)
         masked_ids_at, id_counts = self._lists(shards.masked_ids, batch, local, rows)
         b_start = shards.uint16[shards.segment_b_start[batch] + local].astype(np.int64)
         label = shards.int8[shards.next_sentence_label[batch] + local].astype(np.int64)
         self._check(rows, lengths >= 1, "it has no token")
+        limit = f"max_seq_length ({self.max_seq_length})"
+        self._check(rows, lengths <= self.max_seq_length, f"it has more than {limit} tokens")
         self._check(rows, b_start <= lengths, "segment_b_start is past its last token")
         self._check(rows, np.abs(label) <= 1, "next_sentence_label is not -1, 0 or 1")
         self._check(
@@ -221,21 +221,6 @@ class InstanceDataset:
             row = _row_of(int(np.argmin(is_inside)), counts)
             self._refuse(rows[row], "a masked_lm_position is past its last token")
         return instances
-
-    def _find_batches(self, rows: npt.NDArray[Any]) -> tuple[Int64s, Int64s]:
-        """Return the record batch of each row, and its row in the batch."""
-        if len(rows) and not (rows.min() >= 0 and rows.max() < len(self)):
-            raise IndexError(f"expected rows of 0 to {len(self) - 1}, got others")
-        starts = self._shards.batch_starts
-        batch = np.searchsorted(starts, rows, side="right") - 1
-        return batch, rows - starts[batch]
-
-    def _input_ids(self, batch: Int64s, local: Int64s, rows: Int64s) -> tuple[Int64s, Int64s]:
-        """Return the position and length of each row's tokens."""
-        at, lengths = self._lists(self._shards.input_ids, batch, local, rows)
-        problem = f"it has more than max_seq_length ({self.max_seq_length}) tokens"
-        self._check(rows, lengths <= self.max_seq_length, problem)
-        return at, lengths
 
     def _lists(
         self, column: ListColumn, batch: Int64s, local: Int64s, rows: Int64s
