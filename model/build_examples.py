@@ -11,12 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from model.tasks import task_of
-from model.tasks.official_files import (
-    data_label_inputs,
-    find_data_label,
-    find_files,
-    raw_inputs_of,
-)
+from model.tasks.official_files import find_files, raw_inputs_of, read_data_label
 from model.tasks.task import Task
 from pipelines.counters import Counters
 from schemas.errors import TaskDataError
@@ -34,7 +29,7 @@ def raw_inputs(config: ExamplesConfig) -> tuple[RawInput, ...]:
     """
     task = task_of(config)
     files = raw_inputs_of(find_files(config, task=task), task=task)
-    return (*files, *data_label_inputs(config))
+    return (*files, *read_data_label(config)[1])
 
 
 def check_files(config: ExamplesConfig) -> None:
@@ -74,8 +69,8 @@ def build_examples(
     from schemas.arrow import EXAMPLES
 
     del inputs, execution
-    inputs_of_label = data_label_inputs(config)
-    config = config.model_copy(update={"data_label": find_data_label(config)})
+    label, inputs_of_label = read_data_label(config)
+    config = config.model_copy(update={"data_label": label})
     task = task_of(config)
     files_by_split = find_files(config, task=task)
     answers = LabelSet(task)

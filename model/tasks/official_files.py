@@ -68,6 +68,7 @@ def find_files(config: ExamplesConfig, *, task: Task) -> dict[str, tuple[str, ..
     In a folder they are the matches of the first glob that has any, sorted by name.
 
     Raises:
+        ConfigError: There is a dev file, and a part of train is to be dev.
         MissingInputError: A required split has no file.
     """
     list_files = cache(_list_files)  # each folder is listed once
@@ -79,7 +80,11 @@ def find_files(config: ExamplesConfig, *, task: Task) -> dict[str, tuple[str, ..
         elif config.data_dir is not None:
             files = _match(config.data_dir, file_globs(task, split), list_files=list_files)
         if split == "dev" and config.dev_fraction:
-            _check_no_dev(files)
+            if files:
+                raise ConfigError(
+                    f"{field_name('dev_fraction')}: expected 0, as there is a dev file, "
+                    f"{files[0]}. Remove one of them"
+                )
             files = [*files_by_split["train"]]
         if files:
             files_by_split[split] = tuple(files)
@@ -90,32 +95,16 @@ def find_files(config: ExamplesConfig, *, task: Task) -> dict[str, tuple[str, ..
     return files_by_split
 
 
-def find_data_label(config: ExamplesConfig) -> str:
-    """Return the name of data other than the task's own, as the recipe or the folder states it."""
-    file = _data_label_file(config)
-    text = read_file(file).decode(errors="replace") if file else config.data_label
-    return " ".join(text.split())[:_MAX_DATA_LABEL]
-
-
-def data_label_inputs(config: ExamplesConfig) -> tuple[RawInput, ...]:
-    """Return the file of the folder that names the data, if the recipe does not."""
-    file = _data_label_file(config)
-    return (_raw_input(file, DATA_LABEL_FILE, DATA_LABEL_FILE),) if file else ()
-
-
-def _data_label_file(config: ExamplesConfig) -> str:
-    if config.data_label or config.data_dir is None:
-        return ""
-    files = {name: uri for uri, name in _list_files(config.data_dir)}
-    return files.get(DATA_LABEL_FILE, "")
-
-
-def _check_no_dev(files: Sequence[str]) -> None:
-    if files:
-        raise ConfigError(
-            f"{field_name('dev_fraction')}: expected 0, as there is a dev file, {files[0]}. "
-            "Remove one of them"
-        )
+def read_data_label(config: ExamplesConfig) -> tuple[str, tuple[RawInput, ...]]:
+    """Return the name of data other than the task's own, as the recipe or a file of the folder
+    states it, and that file."""
+    label, inputs = config.data_label, tuple[RawInput, ...]()
+    if not label and config.data_dir is not None:
+        files = {name: uri for uri, name in _list_files(config.data_dir)}
+        if uri := files.get(DATA_LABEL_FILE):
+            label = read_file(uri).decode(errors="replace")
+            inputs = (_raw_input(uri, DATA_LABEL_FILE, DATA_LABEL_FILE),)
+    return " ".join(label.split())[:_MAX_DATA_LABEL], inputs
 
 
 def raw_inputs_of(
