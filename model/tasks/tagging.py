@@ -221,19 +221,17 @@ def _find_windows(examples: pa.Table, encoding: Encoding) -> tuple[list[_Window]
 
 def _labels(examples: pa.Table, labels: Sequence[str], counters: dict[str, int]) -> Int64s | None:
     """Return the number of each word's tag; None if no document has tags."""
-    if examples["tags"].null_count == len(examples):
+    tags = examples["tags"].combine_chunks()
+    if tags.null_count == len(tags):
         return None
-    numbers = {tag: number for number, tag in enumerate(labels)}
-    tag_numbers: list[int] = []
-    unknown = 0
-    for words, tags in zip(
-        *(examples[name].to_pylist() for name in ("words", "tags")), strict=True
-    ):
-        own = [IGNORED] * len(words) if tags is None else [numbers.get(t, IGNORED) for t in tags]
-        unknown += 0 if tags is None else own.count(IGNORED)
-        tag_numbers += own
-    counters["words-unknown-tag"] = unknown
-    return np.array(tag_numbers, np.int64)
+    lengths = pc.list_value_length(examples["words"]).to_numpy()
+    is_known = np.repeat(tags.is_valid().to_numpy(zero_copy_only=False), lengths)
+    values = tags.flatten()
+    own = pc.fill_null(pc.index_in(values, pa.array(labels, values.type)), IGNORED)
+    numbers = np.full(len(is_known), IGNORED, np.int64)
+    numbers[is_known] = own.to_numpy()
+    counters["words-unknown-tag"] = pc.equal(own, IGNORED).sum().as_py() or 0
+    return numbers
 
 
 UNBOUNDED = np.iinfo(np.int64).max
