@@ -11,7 +11,7 @@ import torch
 from tokenizers import Tokenizer
 
 from model.bert import BertForPretraining
-from model.data.batches import TokenBatch
+from model.data.collator import token_batches
 from model.hf_config import check_layout, vocabulary_url
 from model.hf_weights import load_pretrained
 from model.training.distributed import choose_device
@@ -122,18 +122,14 @@ class MaskFiller:
                 f"{text[:80]!r}: expected at most {max_tokens:,} tokens, got {len(ids):,}. Shorten "
                 "the text"
             )
-        row = torch.tensor(ids)
-        tokens = TokenBatch(
-            input_ids=row,
-            segment_ids=torch.zeros_like(row),
-            position_ids=torch.arange(len(row)),
-            starts=torch.zeros(1, dtype=torch.int64),
-            lengths=np.array([len(ids)], np.int64),
+        size = np.array([len(ids)])
+        (tokens,), _ = token_batches(
+            np.array(ids), lengths=size, b_starts=size, bounds=np.array([0, 1])
         )
         device = next(self.model.parameters()).device
         with torch.inference_mode():
             encoded = self.model.bert(tokens.to(device))
-            masks = (row == mask_id).nonzero()[:, 0].to(device)
+            masks = (tokens.input_ids == mask_id).nonzero()[:, 0].to(device)
             logits = self.model.mlm_logits(encoded.sequence, masks).float().cpu()
         if not logits.isfinite().all():
             raise PredictionsError(

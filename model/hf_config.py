@@ -313,8 +313,10 @@ def _invalid(error: ValidationError, where: str) -> CheckpointError:
     """Return the error for a file of a checkpoint, with its first problems."""
     problems = []
     for item in error.errors()[:_SHOWN_PROBLEMS]:
-        name = ".".join(map(str, item["loc"])) or "the file"
-        problems.append(f"{name}: {item['msg']}, got {shown(item['input'])}")
+        problem = item["msg"].removeprefix("Value error, ")
+        if name := ".".join(map(str, item["loc"])):
+            problem = f"{name}: {problem}, got {shown(item['input'])}"
+        problems.append(problem)
     more = error.error_count() - len(problems)
     if more:
         problems.append(f"and {more} more")

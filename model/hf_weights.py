@@ -15,7 +15,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
-from torch import Tensor, nn
+from torch import Tensor
 
 from model.bert import BertForPretraining
 from model.hf_config import (
@@ -239,14 +239,6 @@ def _check_finite(state: Mapping[str, Tensor], *, where: str) -> None:
         )
 
 
-def fill_parameters(model: nn.Module, converted: Mapping[str, Tensor]) -> None:
-    """Copy tensors into the parameters of these names."""
-    parameters = dict(model.named_parameters())
-    with torch.no_grad():
-        for name, tensor in converted.items():
-            parameters[name].copy_(tensor)
-
-
 def load_pretrained(folder_url: str, *, objective: Objective, seed: int) -> LoadedModel:
     """Return a model with the weights of a checkpoint in Hugging Face's layout.
 
@@ -266,7 +258,7 @@ def load_pretrained(folder_url: str, *, objective: Objective, seed: int) -> Load
     )
     shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
     converted = from_hf_state(read.state, shapes, where=weights_url)
-    fill_parameters(model, converted)
+    model.load_state_dict(converted, strict=False)  # heads may be missing
     initialized = tuple(name for name in shapes if name not in converted)
     notes = [
         f"{weights_url}: {what} not in checkpoint, newly initialized with seed {seed}"

@@ -30,7 +30,6 @@ from model.hf_config import (
 )
 from model.hf_weights import (
     HFCheckpoint,
-    fill_parameters,
     from_hf_state,
     hf_state,
     read_checkpoint,
@@ -143,7 +142,8 @@ def load_task_model(folder_url: str) -> TunedModel:
         raise CheckpointError(
             f"{read.weights_url}: no pooler, which {kind} reads: the model is incomplete"
         )
-    fill_parameters(model, {names[in_file]: value for in_file, value in parameters.items()})
+    weights = {names[in_file]: value for in_file, value in parameters.items()}
+    model.load_state_dict(weights, strict=False)
     labels = _labels(hf, kind=kind, outputs=outputs, where=where)
     return TunedModel(model, labels, hf.bertloom)
 

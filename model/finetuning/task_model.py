@@ -20,7 +20,6 @@ from model.finetuning.window_lstm import BiLSTM, lay_out_windows
 from model.hf_config import names_in
 from model.hf_weights import (
     HFCheckpoint,
-    fill_parameters,
     from_hf_state,
     read_checkpoint,
 )
@@ -228,7 +227,7 @@ def task_model_from_checkpoint(
     encoder = {name: tensor for name, tensor in state.items() if not name.startswith(_HEADS)}
     shapes = {f"bert.{name}": parameter.shape for name, parameter in model.bert.named_parameters()}
     parameters = from_hf_state(encoder, shapes, where=weights_url)
-    fill_parameters(model, parameters)
+    model.load_state_dict(parameters, strict=False)
     has_pooler = "bert.pooler.weight" in parameters
     _draw_head(model, seed=seed, draws_pooler=not has_pooler)
     notes = []
