@@ -7,11 +7,10 @@ name does not.
 from __future__ import annotations
 
 import contextlib
-import io
 import itertools
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import IO, Any, Literal
 
 from pipelines.io.compression import Damage, compression_of, decompressed
@@ -19,7 +18,7 @@ from pipelines.io.raw_files import open_file
 from schemas.errors import CorruptInputError, InputError
 from schemas.redaction import public_address
 
-_HEAD, _BUFFER = 16, 1 << 18
+_HEAD = 16
 _PARQUET_MARK = b"PAR1"
 _UTF8_MARK = b"\xef\xbb\xbf"
 _WIDE_MARKS = (b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff")
@@ -37,17 +36,18 @@ class DataFile:
         self.first_line = b""
         """First line that is not blank; b"" for Parquet."""
         self._first_value: Any = None
-        self._head: list[bytes] = []
-        """Lines up to the first that is not blank."""
-        self._rest = io.BufferedReader(_Text(url, stream), _BUFFER)
+        self._chunks: Iterator[bytes] = iter(())
+        self._head = b""
+        """Bytes up to the end of the first line, or some more."""
         if stream.read(len(_PARQUET_MARK)) == _PARQUET_MARK:
             self.format: Format = "parquet"
             return
-        for line in self._rest:
-            self._head.append(line)
-            if line.strip():
-                self.first_line = line.removesuffix(b"\n").removesuffix(b"\r")
-                break
+        self._chunks = _decompress(url, stream)
+        self._head = _read_first_line(self._chunks)
+        text = len(self._head) - len(self._head.lstrip())
+        start, end = self._head.rfind(b"\n", 0, text) + 1, self._head.find(b"\n", text)
+        self._line_end = end if end >= 0 else len(self._head)
+        self.first_line = self._head[start : self._line_end].removesuffix(b"\r")
         self.format = self._find_text_format()
 
     def _find_text_format(self) -> Format:
@@ -62,12 +62,8 @@ class DataFile:
         return "text" if is_text else "json"
 
     def lines(self) -> Iterator[bytes]:
-        """Yield the lines without line ends and byte-order mark.
-
-        They end at LF or CRLF only: a text may contain Unicode's other line ends.
-        """
-        for line in itertools.chain(self._head, self._rest):
-            yield line.removesuffix(b"\n").removesuffix(b"\r")
+        """Yield the lines without line ends (LF or CRLF) and byte-order mark."""
+        return _split_lines(itertools.chain([self._head], self._chunks))
 
     def read_json(self, error: type[InputError], *, expected: str = "one JSON value") -> Any:
         """Return the value of a JSON file.
@@ -80,12 +76,11 @@ class DataFile:
             InputError: Of class `error`: the file is empty, not UTF-8, not JSON, or an object
                 repeats a key.
         """
-        rest = b"" if self.format == "parquet" else self._rest.read()
-        data = b"".join([*self._head, rest])
+        data = b"".join([self._head, *self._chunks])
         if not data.strip():
             content = "Parquet" if self.format == "parquet" else "an empty file"
             raise error(f"{self.url}: expected JSON, got {content}. Download it again")
-        if self._first_value is not None and not rest.strip():
+        if self._first_value is not None and not data[self._line_end :].strip():
             return self._first_value
         try:
             return parse_json(data)
@@ -127,8 +122,8 @@ def file_lines(url: str) -> Iterator[bytes]:
         CorruptInputError: The compressed bytes are truncated or damaged.
         InputError: The file is missing, unreachable, UTF-16, or another kind of archive.
     """
-    with open_data(url) as data:
-        yield from data.lines()
+    with open_file(url) as stream:
+        yield from _split_lines(_decompress(url, stream))
 
 
 def read_json(url: str, *, error: type[InputError]) -> Any:
@@ -158,23 +153,31 @@ def _decompress(url: str, stream: IO[bytes]) -> Iterator[bytes]:
         is_start = is_start and not chunk.data
 
 
-class _Text(io.RawIOBase):
-    """Stream of the text of a file."""
+def _read_first_line(chunks: Iterator[bytes]) -> bytes:
+    """Read chunks up to the end of the first line that is not blank."""
+    head: list[bytes] = []
+    has_text = False
+    for chunk in chunks:
+        head.append(chunk)
+        text = chunk if has_text else chunk.lstrip()
+        has_text = has_text or bool(text)
+        if b"\n" in text:
+            break
+    return b"".join(head)
 
-    def __init__(self, url: str, stream: IO[bytes]) -> None:
-        self._chunks = _decompress(url, stream)
-        self._chunk = memoryview(b"")
 
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        while not self._chunk and (chunk := next(self._chunks, None)) is not None:
-            self._chunk = memoryview(chunk)
-        size = min(len(buffer), len(self._chunk))
-        buffer[:size] = self._chunk[:size]
-        self._chunk = self._chunk[size:]
-        return size
+def _split_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield lines. They end at LF only: a text may contain Unicode's other line ends."""
+    unfinished: list[bytes] = []  # parts of a line that continues in the next chunk
+    for chunk in chunks:
+        first, *lines = chunk.split(b"\n")
+        unfinished.append(first)
+        if lines:
+            for line in (b"".join(unfinished), *lines[:-1]):
+                yield line.removesuffix(b"\r")
+            unfinished = [lines[-1]]
+    if last := b"".join(unfinished):
+        yield last.removesuffix(b"\r")
 
 
 # JSON

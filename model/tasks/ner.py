@@ -148,7 +148,8 @@ def _read_conll(data: DataFile, task: Task, split: str) -> Iterator[Row | BadRow
     unit = "document" if lines[-1].document else "sentence"
     documents = itertools.groupby(lines, operator.attrgetter(unit))
     for number, (_, own) in enumerate(documents, start=1):
-        sentences = [list(group) for _, group in itertools.groupby(own, lambda x: x.sentence)]
+        by_sentence = itertools.groupby(own, operator.attrgetter("sentence"))
+        sentences = [list(group) for _, group in by_sentence]
         parsed = [_parse_sentence(sentence, columns) for sentence in sentences]
         yield from _to_rows(f"line {sentences[0][0].number}", f"{unit}-{number}", parsed)
 
@@ -227,7 +228,7 @@ def _parse_sentence(lines: Sequence[_Line], columns: _Columns) -> Sentence | Bad
 
 def _parse_line(line: _Line, columns: _Columns) -> tuple[str, str]:
     """Return the word and the tag of a line."""
-    if not is_text(line.text):
+    if not (line.text.isascii() or is_text(line.text)):
         raise InvalidRowError("not-utf-8", shown(line.text))
     cells, size = _split_line(line.text), columns.size
     if len(cells) < size or (columns.is_exact and len(cells) > size):

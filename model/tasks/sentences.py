@@ -107,8 +107,9 @@ def read_text_rows(
                 detail = f"{table.column(field)}: {_describe_missing(value)}"
                 raise InvalidRowError("no-answer", detail)
             example = {"id": _row_name(row), **build(row.values, texts, answer)}
-            empty = () if all(text.strip() for text in texts) else ("empty-text",)
-            return row._replace(values=example, notes=row.notes + notes + empty)
+            is_empty = may_be_empty and not all(text.strip() for text in texts)
+            notes = row.notes + notes + (("empty-text",) if is_empty else ())
+            return row._replace(values=example, notes=notes)
 
         for row in table.rows:
             yield convert_row(row, convert)
