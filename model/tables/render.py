@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import csv
 import io
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from model.formatting import format_percent
 from model.tables.compare import LEVEL, MEAN, Comparison
 from model.tables.document import Tables
-from model.tables.filled_tables import FilledTable, OurRow, PaperRow, other_splits
-from model.tables.paper import Column
+from model.tables.filled_tables import FilledTable, OurRow, other_splits
+from model.tables.paper import Column, System
 from model.tables.results import MAJORITY_CLASS, ResultRow
+from model.tasks import TASKS
 from model.tasks.reduced_data import cut_notes, marked
 
 CSV_COLUMNS = ("entry", "task", "split", "metric", "statistic", "value", "cut", "reference")
@@ -56,15 +57,32 @@ class TextTable(NamedTuple):
 def text_tables(tables: Tables) -> list[TextTable]:
     """Return the tables of results, entries and comparisons, and the paper's tables with results
     of the recipe, each with the comparisons of its variants."""
-    rows = tables.results
-    listed = [row for row in rows if row.is_listed]
-    grids = [results_table(listed), entries_table(rows)] if rows else []
-    if tables.comparisons:
-        grids.append(comparisons_table(tables))
+    grids = result_tables(
+        tables, [row for row in tables.results if row.metric in TASKS[row.task].metrics]
+    )
     for table in tables.tables:
         grids += [paper_table(table)] if table.rows else []
         grids += [variants_table(table)] if table.comparisons else []
     return grids
+
+
+def result_tables(tables: Tables, rows: Sequence[ResultRow]) -> list[TextTable]:
+    """Return rows of results, their entries, and the comparisons of entries."""
+    grids = [results_table(rows), entries_table(rows)] if rows else []
+    if tables.comparisons:
+        cut = {row.entry: row.cut for row in tables.main}
+        note = (
+            "Means over the restarts of each entry's best grid point, which was chosen on the same "
+            "dev rows: means lean upward, and more after wider grids."
+        )
+        title = "Entries on the same task"
+        grids.append(comparisons_table(title, tables.comparisons, notes=[note], cut=cut))
+    return grids
+
+
+def variants_table(filled: FilledTable) -> TextTable:
+    """Return the comparisons of a table's variants, with the paper's differences."""
+    return comparisons_table(f"{filled.heading}: differences", filled.comparisons)
 
 
 def _text_table(
@@ -169,68 +187,55 @@ def _result_notes(rows: Sequence[ResultRow]) -> list[str]:
     return notes + cut_notes((row.entry, row.cut) for row in rows)
 
 
-def comparisons_table(tables: Tables) -> TextTable:
-    """Return the difference of means of each two entries of a task with its 95 % interval."""
-    comparisons = tables.comparisons
-    cut: dict[str, tuple[str, ...]] = defaultdict(tuple)
-    cut |= {row.entry: row.cut for row in tables.main}
-    cells = [
-        {
-            "task": f"mean of {len(item.columns)} tasks" if item.title == MEAN else item.title,
-            "entry": item.first,
-            "minus": item.second,
-            **_test_cells(item),
-        }
-        for item in comparisons
-    ]
-    for row, item in zip(cells, comparisons, strict=True):
-        row["difference"] = marked(row["difference"], cut[item.first] + cut[item.second])
-    notes = [
-        "Means over the restarts of each entry's best grid point on dev, times 100.",
-        TEST_NOTE,
-        "The grid points were chosen on the same dev rows, so means lean upward, and more after "
-        "wider grids.",
-        *cut_notes((side, cut[side]) for i in comparisons for side in (i.first, i.second)),
-    ]
-    return _text_table("Entries on the same task", cells, notes=notes, numbers="difference")
+def comparisons_table(
+    title: str,
+    comparisons: Sequence[Comparison],
+    *,
+    notes: Iterable[str] = (),
+    cut: Mapping[str, Sequence[str]] = MappingProxyType({}),
+) -> TextTable:
+    """Return the difference of each two sides with its test.
+
+    Args:
+        title: Title of the table.
+        comparisons: Comparisons of one family.
+        notes: Further notes.
+        cut: Reductions of data by side.
+    """
+    cells = []
+    for item in comparisons:
+        reductions = [text for side in (item.first, item.second) for text in cut.get(side, ())]
+        ends = [_signed(end) for end in (item.low, item.high) if end is not None]
+        cells.append(
+            {
+                "on": f"mean of {len(item.columns)}" if item.title == MEAN else item.title,
+                "first": item.first,
+                "is": item.verdict,
+                "than": item.second,
+                "with": item.context,
+                "difference": marked(_signed(item.difference), reductions),
+                "95 % interval": " to ".join(ends),
+                "p (Holm)": "" if item.adjusted is None else f"{item.adjusted:.2g}",
+                "restarts": "/".join(map(str, item.runs)),
+                "rows": f"{item.rows:,}" if item.rows else "",
+                "the paper's": "" if item.paper is None else f"{item.paper:+.1f}",
+            }
+        )
+    sides = dict.fromkeys(side for item in comparisons for side in (item.first, item.second))
+    cuts = cut_notes((side, cut.get(side, ())) for side in sides)
+    notes = ["Times 100.", TEST_NOTE, *notes, *cuts]
+    return _text_table(title, cells, notes=notes, numbers="difference")
 
 
-def variants_table(filled: FilledTable) -> TextTable:
-    """Return the comparisons of a table's variants, with the paper's differences."""
-    cells = [
-        {
-            "column": item.title,
-            "variant": item.first,
-            "is": item.verdict,
-            "than": item.second,
-            "with": item.context,
-            **_test_cells(item),
-            "the paper's": "" if item.paper is None else f"{item.paper:+.1f}",
-        }
-        for item in filled.comparisons
-    ]
-    notes = ["Times 100.", TEST_NOTE]
-    return _text_table(f"{filled.heading}: differences", cells, notes=notes, numbers="difference")
-
-
-def _test_cells(item: Comparison) -> dict[str, str]:
-    interval = ""
-    if item.low is not None and item.high is not None:
-        interval = f"{100 * item.low:+.1f} to {100 * item.high:+.1f}"
-    return {
-        "difference": f"{100 * item.difference:+.1f}",
-        "95 % interval": interval,
-        "p (Holm)": "" if item.adjusted is None else f"{item.adjusted:.2g}",
-        "restarts": "/".join(map(str, item.runs)),
-        "rows": f"{item.rows:,}" if item.rows else "",
-    }
+def _signed(share: float) -> str:
+    return f"{100 * share:+.1f}"
 
 
 def paper_table(filled: FilledTable) -> TextTable:
     """Return the rows of the paper, of the recipe and of the majority class."""
     header = ["system", *(column.key for column in filled.columns)]
     header += ["Average", "restarts"] if filled.has_average else ["restarts"]
-    paper = tuple((row.name, *_paper_cells(row, filled), "") for row in filled.paper)
+    paper = tuple((row.name, *_paper_cells(row, filled), "") for row in filled.systems)
     ours = [(f"ours: {row.name}", *_our_cells(row, filled), row.restarts) for row in filled.rows]
     if (majority := filled.majority) is not None:
         ours.append((majority.name, *_our_cells(majority, filled), ""))
@@ -245,8 +250,8 @@ def paper_table(filled: FilledTable) -> TextTable:
     return TextTable(filled.heading, tuple(header), groups, (*verdict, *filled.notes, *notes))
 
 
-def _paper_cells(row: PaperRow, filled: FilledTable) -> list[str]:
-    shown = [_paper_number(row.values[column.key], column) for column in filled.columns]
+def _paper_cells(row: System, filled: FilledTable) -> list[str]:
+    shown = [_paper_number(row.values.get(column.key), column) for column in filled.columns]
     return shown + ([_paper_number(row.average)] if filled.has_average else [])
 
 

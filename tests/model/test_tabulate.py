@@ -20,7 +20,7 @@ from support.evaluation_builder import (
 import model.tabulate
 from model.tables.filled_tables import fill_tables
 from model.tables.render import TextTable, markdown_table, paper_table, results_table
-from model.tables.results import in_order, result_rows
+from model.tables.results import result_rows
 from model.tables.verdicts import compare_entries
 from schemas.errors import PredictionsError
 from schemas.execution_configs import ExecutionConfig
@@ -198,7 +198,7 @@ def test_entries_that_share_an_artifact_have_the_names_of_the_recipe(tmp_path: P
 
 
 def rows_of(*entries: dict[str, Any]) -> dict[tuple[str, str, str], Any]:
-    output = result_rows(in_order(evaluations(*entries)))
+    output = result_rows(evaluations(*entries))
     return {(row.entry, row.split, row.metric): row for row in output}
 
 
