@@ -28,7 +28,6 @@ from model.tables.results import (
     MAJORITY_CLASS,
     ResultRow,
     comparable_rows,
-    digits_of,
     main_rows,
     model_label,
     reference_to,
@@ -124,6 +123,11 @@ class OurRow(Result):
 
     context: dict[str, str] = Field(default={})
     """Variants of the other axes, in a sweep of several."""
+
+    @property
+    def context_label(self) -> str:
+        """Variants of the other axes as text."""
+        return ", ".join(self.context.values())
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -430,7 +434,7 @@ def _columns(
 ) -> dict[str, Column]:
     """Return the column of each entry of the recipe: those of the paper, then further ones."""
     main = {row.entry: row for row in main_rows(sweep.results)}
-    paper = {(column.task, column.method): column for column in table.columns}
+    paper: dict[tuple[str, str], Column] = {(c.task, c.method): c for c in table.columns}
     columns: dict[str, Column] = {}
     for entry in entries:
         if entry.of not in columns:
@@ -471,57 +475,62 @@ def _perplexity(artifact: StageInput) -> FilledCell | None:
     value = artifact.statistics.get("held_out", {}).get(PERPLEXITY)
     if value is None or not math.isfinite(value):
         return None
-    reference = reference_to(digits_of(content_digest(artifact.files)), f"held_out.{PERPLEXITY}")
+    reference = reference_to(content_digest(artifact.files), f"held_out.{PERPLEXITY}")
     return FilledCell(text=f"{value:.2f}", value=value, split=DEV, reference=reference)
 
 
 def _variant_pairs(axis: ExpandedAxis, table: PaperTable, rows: Sequence[OurRow]) -> Iterator[Pair]:
     """Yield comparisons on each column in which both rows have restarts."""
-    cells = {(row.variant, ", ".join(row.context.values())): row.cells for row in rows}
-    contexts = list(dict.fromkeys(context for _, context in cells))
-    for pair in _row_pairs(axis, table, contexts):
-        first, second = (cells.get(key, {}) for key in pair.rows)
-        for column in (key for key in first if key in second):
-            a, b = first[column], second[column]
+    for first, second in _row_pairs(axis, table, rows):
+        names, context = _name_pair(first, second, is_steps=_is_steps(axis))
+        for column in (key for key in first.cells if key in second.cells):
+            a, b = first.cells[column], second.cells[column]
             # An axis that does not affect an entry gives both rows its scores.
             if a.result and b.result and a.runs and b.runs and a.entry != b.entry:
                 yield Pair(
-                    *pair.names,
+                    *names,
                     title=column,
                     column=column,
                     sides=(a.result.side, b.result.side),
-                    context=pair.context,
-                    paper=table.difference(pair.rows[0][0], pair.rows[1][0], column),
+                    context=context,
+                    paper=table.difference(first.variant, second.variant, column),
                 )
 
 
-class _RowPair(NamedTuple):
-    """Two rows to compare, by variant and context, with their names in the comparison."""
-
-    rows: tuple[tuple[str, str], tuple[str, str]]
-    names: tuple[str, str]
-    context: str
-
-
 def _row_pairs(
-    axis: ExpandedAxis, table: PaperTable, contexts: Sequence[str]
-) -> Iterator[_RowPair]:
+    axis: ExpandedAxis, table: PaperTable, rows: Sequence[OurRow]
+) -> Iterator[tuple[OurRow, OurRow]]:
     """Yield the rows to compare.
 
     Steps: the first line with each other one at the last step, then each line with itself at half
     of the steps.
     """
-    if not _is_steps(axis):
-        for context, names in itertools.product(contexts, table.compared(axis.variants)):
-            yield _RowPair(((names[0], context), (names[1], context)), names, context)
-        return
-    *steps, last = sorted(map(int, axis.variants))
-    for other in contexts[1:]:
-        names = (contexts[0], other)
-        rows = ((str(last), contexts[0]), (str(last), other))
-        yield _RowPair(rows, names, f"at {last:,} steps")
-    if steps:
-        half = min(steps, key=lambda step: abs(2 * step - last))
-        for context in contexts:
-            rows = ((str(last), context), (str(half), context))
-            yield _RowPair(rows, (f"{last:,} steps", f"{half:,} steps"), context)
+    compared, lines = table.compared(axis.variants), _lines(rows)
+    if _is_steps(axis):
+        *steps, last = sorted(axis.variants, key=int)
+        at_end = [line[last] for line in lines if last in line]
+        yield from ((at_end[0], other) for other in at_end[1:])
+        half = min(steps, key=lambda step: abs(2 * int(step) - int(last)), default=last)
+        compared = [(last, half)]
+    for line, (first, second) in itertools.product(lines, compared):
+        if first in line and second in line:
+            yield line[first], line[second]
+
+
+def _lines(rows: Sequence[OurRow]) -> list[dict[str, OurRow]]:
+    """Return the rows of each context by variant."""
+    lines: dict[str, dict[str, OurRow]] = {}
+    for row in rows:
+        lines.setdefault(row.context_label, {})[row.variant] = row
+    return list(lines.values())
+
+
+def _name_pair(first: OurRow, second: OurRow, *, is_steps: bool) -> tuple[tuple[str, str], str]:
+    """Return how two rows differ, and what they share."""
+    if first.variant == second.variant:
+        names = (first.context_label, second.context_label)
+        return names, f"at {int(first.variant):,} steps"
+    names = (first.variant, second.variant)
+    if is_steps:
+        names = (f"{int(first.variant):,} steps", f"{int(second.variant):,} steps")
+    return names, first.context_label

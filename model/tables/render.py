@@ -15,7 +15,7 @@ from model.formatting import format_percent
 from model.tables.compare import LEVEL, MEAN, Comparison
 from model.tables.document import Tables
 from model.tables.filled_tables import FilledTable, OurRow, other_splits
-from model.tables.paper import Column, System
+from model.tables.paper import Column
 from model.tables.results import MAJORITY_CLASS, ResultRow
 from model.tasks import TASKS
 from model.tasks.reduced_data import cut_notes, marked
@@ -27,7 +27,7 @@ TEST_NOTE = (
     "restarts resampled, with two restarts or more of both."
 )
 
-_OPTIONAL = frozenset({"ensemble", "reference", "with", "the paper's"})
+_OPTIONAL = frozenset({"ensemble", "reference", "with", "the paper's", "Average"})
 """Columns that a table lacks if all their cells are empty."""
 
 
@@ -96,11 +96,8 @@ def _text_table(
         notes: Notes below the table.
         numbers: First column of numbers.
     """
-    header = [
-        name
-        for name in groups[0][0]
-        if name not in _OPTIONAL or any(row.get(name) for group in groups for row in group)
-    ]
+    every = [row for group in groups for row in group]
+    header = [n for n in every[0] if n not in _OPTIONAL or any(row.get(n) for row in every)]
     cells = tuple(tuple(tuple(row.get(n, "") for n in header) for row in rows) for rows in groups)
     return TextTable(title, tuple(header), cells, tuple(notes), texts=header.index(numbers))
 
@@ -233,44 +230,47 @@ def _signed(share: float) -> str:
 
 def paper_table(filled: FilledTable) -> TextTable:
     """Return the rows of the paper, of the recipe and of the majority class."""
-    header = ["system", *(column.key for column in filled.columns)]
-    header += ["Average", "restarts"] if filled.has_average else ["restarts"]
-    paper = tuple((row.name, *_paper_cells(row, filled), "") for row in filled.systems)
-    ours = [(f"ours: {row.name}", *_our_cells(row, filled), row.restarts) for row in filled.rows]
+    paper = [
+        {
+            "system": row.name,
+            **{c.key: _paper_number(row.values.get(c.key), c) for c in filled.columns},
+            "Average": "" if row.average is None else f"{row.average:.1f}",
+            "restarts": "",
+        }
+        for row in filled.systems
+    ]
+    ours = [_our_cells(row, filled, name=f"ours: {row.name}") for row in filled.rows]
     if (majority := filled.majority) is not None:
-        ours.append((majority.name, *_our_cells(majority, filled), ""))
+        ours.append(_our_cells(majority, filled, name=majority.name))
     references = [
         f"{row.name}: " + ", ".join(f"{key} {cell.reference}" for key, cell in cells.items())
         for row in filled.rows
         if (cells := {key: cell for key, cell in row.cells.items() if cell.reference})
     ]
-    notes = [f"References of our rows. {'; '.join(references)}."] if references else []
-    groups = (paper, tuple(ours))
-    verdict = [f"Verdict. {filled.verdict}"] if filled.verdict else []
-    return TextTable(filled.heading, tuple(header), groups, (*verdict, *filled.notes, *notes))
+    notes = [f"Verdict. {filled.verdict}"] if filled.verdict else []
+    notes += filled.notes
+    notes += [f"References of our rows. {'; '.join(references)}."] if references else []
+    return _text_table(filled.heading, paper, ours, notes=notes, numbers=filled.columns[0].key)
 
 
-def _paper_cells(row: System, filled: FilledTable) -> list[str]:
-    shown = [_paper_number(row.values.get(column.key), column) for column in filled.columns]
-    return shown + ([_paper_number(row.average)] if filled.has_average else [])
-
-
-def _paper_number(value: float | None, column: Column | None = None) -> str:
+def _paper_number(value: float | None, column: Column) -> str:
     """Return a number as the paper prints it: perplexities with two decimals."""
-    if value is None:
-        return "-"
-    return f"{value:.1f}" if column is None or column.is_share else f"{value:.2f}"
+    return "-" if value is None else f"{value:.{1 if column.is_share else 2}f}"
 
 
-def _our_cells(row: OurRow, filled: FilledTable) -> Iterator[str]:
-    """Yield cells; * marks those on the paper's split in a row that also has other splits."""
+def _our_cells(row: OurRow, filled: FilledTable, *, name: str) -> dict[str, str]:
+    """Return cells; * marks those on the paper's split in a row that also has other splits."""
     others = other_splits(filled.columns, row.cells)
-    for column in filled.columns:
-        cell = row.cells.get(column.key)
-        mark = "*" if others and column.key not in others else ""
-        yield cell.text + mark if cell else ""
-    if filled.has_average:
-        yield row.average.text if row.average else ""
+    texts = {
+        key: cell.text + ("*" if others and key not in others else "")
+        for key, cell in row.cells.items()
+    }
+    return {
+        "system": name,
+        **{column.key: texts.get(column.key, "") for column in filled.columns},
+        "Average": row.average.text if row.average else "",
+        "restarts": row.restarts,
+    }
 
 
 def to_markdown(tables: Tables) -> str:

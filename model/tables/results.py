@@ -39,7 +39,7 @@ class Evaluation:
 
     result: EvaluationResult
     content: str = ""
-    """First digits of the content digest of the artifact, or ""."""
+    """Content digest of the artifact, or ""."""
 
     samples: Mapping[tuple[str, str], Sample] = field(default_factory=dict)
     """Scores of dev rows by metric and entry, "" for the majority class."""
@@ -53,24 +53,13 @@ class Evaluation:
         content: str = "",
         row_terms: Iterable[StoredTerms] = (),
     ) -> Self:
-        """Return the evaluation in the statistics of an artifact.
-
-        Args:
-            entry: Name of the entry in the recipe.
-            statistics: Statistics of the artifact.
-            content: Content digest of the artifact.
-            row_terms: Scores of dev rows in the artifact.
+        """Return the evaluation in the statistics of an artifact, with its scores of dev rows.
 
         Raises:
             PredictionsError: The statistics are not those of an evaluation.
         """
         result = EvaluationResult.from_statistics(statistics, where=f"entry {entry}")
-        return cls(entry, result, digits_of(content), read_samples(entry, row_terms))
-
-
-def digits_of(content: str) -> str:
-    """Return the first digits of a content digest, which identify an artifact."""
-    return content.removeprefix("sha256:")[:_DIGITS]
+        return cls(entry, result, content, read_samples(entry, row_terms))
 
 
 def model_label(model: FinetunedModel, *, method: str, ensemble: int = 1) -> str:
@@ -240,8 +229,9 @@ def _rows(item: Evaluation, task: Task) -> Iterator[ResultRow]:
 
 
 def reference_to(content: str, metric: str = "") -> str:
-    """Return a reference to an artifact and one of its metrics, or "" for an unknown artifact."""
-    return f"{content}:{metric}" if content and metric else content
+    """Return a reference to an artifact by the first digits of its content, and to a metric."""
+    digits = content.removeprefix("sha256:")[:_DIGITS]
+    return f"{digits}:{metric}" if digits and metric else digits
 
 
 def _paper_scores(
