@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 
 from model.tables.compare import Comparison
 from model.tables.filled_tables import FilledTable, Sweep, all_tables
@@ -61,18 +60,6 @@ def build_tables(sweep: Sweep) -> Tables:
         results=tuple(results),
         comparisons=comparisons,
         baselines=baselines,
-        tables=tuple(_with_verdict(table, verdicts) for table in tables),
+        tables=tables,
         verdicts=verdicts,
     )
-
-
-def _with_verdict(table: FilledTable, verdicts: Sequence[Verdict]) -> FilledTable:
-    """Return a table with the verdicts on its rows."""
-    entries = {entry for row in table.rows for entry in row.entries}
-    sentences = [
-        verdict.sentence
-        for verdict in verdicts
-        if verdict.table == table.key
-        or (verdict.kind == "pretraining" and verdict.test.first in entries)
-    ]
-    return table.model_copy(update={"verdict": ". ".join(sentences)})

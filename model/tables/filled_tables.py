@@ -152,9 +152,6 @@ class FilledTable(PaperTable):
     comparisons: tuple[Comparison, ...] = ()
     """Tests of our rows, in tables where the paper compares its rows."""
 
-    verdict: str = ""
-    """What the comparisons of our rows show; "" without comparisons."""
-
     data: str = ""
     """Data of our rows, if not the tasks' own; otherwise ""."""
 

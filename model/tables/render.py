@@ -15,7 +15,7 @@ from model.formatting import format_percent
 from model.tables.compare import LEVEL, MEAN, Comparison
 from model.tables.document import Tables
 from model.tables.filled_tables import FilledTable, OurRow, other_splits
-from model.tables.paper import Column
+from model.tables.paper import Column, PaperModel
 from model.tables.results import MAJORITY_CLASS, ResultRow
 from model.tasks import TASKS
 from model.tasks.reduced_data import cut_notes, marked
@@ -27,7 +27,7 @@ TEST_NOTE = (
     "restarts resampled, with two restarts or more of both."
 )
 
-_OPTIONAL = frozenset({"ensemble", "reference", "with", "the paper's", "Average"})
+_OPTIONAL = frozenset({"ensemble", MAJORITY_CLASS, "reference", "with", "the paper's", "Average"})
 """Columns that a table lacks if all their cells are empty."""
 
 
@@ -123,43 +123,33 @@ def entries_table(rows: Sequence[ResultRow]) -> TextTable:
 
 
 def results_table(rows: Sequence[ResultRow]) -> TextTable:
-    """Return the entries by task, a row for each split and metric, then the majority class."""
-    groups: dict[str, list[ResultRow]] = {}
-    for row in rows:
-        groups.setdefault(row.task, []).append(row)
-    cells = [[*map(_result_cells, group), *_majority_cells(group)] for group in groups.values()]
-    return _text_table("Results", *cells, notes=_result_notes(rows), numbers="mean ± sd")
+    """Return a row for each entry, split and metric."""
+    cells = [
+        {
+            "task": row.name,
+            "entry": row.entry,
+            "split": row.split,
+            "metric": row.metric,
+            "mean ± sd": marked(format_percent(row.mean, row.sd), row.cut),
+            "restarts": str(row.restarts or ""),
+            "best": marked(format_percent(row.best), row.cut),
+            "ensemble": marked(format_percent(row.ensemble), row.cut),
+            MAJORITY_CLASS: format_percent(row.majority),
+            "BERT_BASE": _paper_score(row, "BERT_BASE"),
+            "BERT_LARGE": _paper_score(row, "BERT_LARGE"),
+            "reference": row.reference,
+        }
+        for row in rows
+    ]
+    return _text_table("Results", cells, notes=_result_notes(rows), numbers="mean ± sd")
 
 
-def _result_cells(row: ResultRow) -> dict[str, str]:
-    cells = {
-        "task": row.name,
-        "entry": row.entry,
-        "split": row.split,
-        "metric": row.metric,
-        "mean ± sd": marked(format_percent(row.mean, row.sd), row.cut),
-        "restarts": str(row.restarts or ""),
-        "best": marked(format_percent(row.best), row.cut),
-        "ensemble": marked(format_percent(row.ensemble), row.cut),
-        "BERT_BASE": "",
-        "BERT_LARGE": "",
-        "reference": row.reference,
-    }
+def _paper_score(row: ResultRow, model: PaperModel) -> str:
+    """Return a score of the paper, with its split if ours is on another one."""
+    if (value := row.paper.get(model)) is None:
+        return ""
     is_same = row.split.partition("-")[0] == row.paper_split
-    for model, value in row.paper.items():
-        cells[model] = f"{value:.1f}" if is_same else f"{value:.1f} ({row.paper_split})"
-    return cells
-
-
-def _majority_cells(rows: Sequence[ResultRow]) -> Iterator[dict[str, str]]:
-    """Yield a row of the majority class for each split and metric."""
-    known: dict[tuple[str, str], str] = {}
-    for row in rows:
-        known.setdefault((row.split, row.metric), format_percent(row.majority))
-    for (split, metric), score in known.items():
-        if score:
-            cells = {"task": rows[0].name, "entry": MAJORITY_CLASS}
-            yield {**cells, "split": split, "metric": metric, "mean ± sd": score}
+    return f"{value:.1f}" if is_same else f"{value:.1f} ({row.paper_split})"
 
 
 def _result_notes(rows: Sequence[ResultRow]) -> list[str]:
@@ -247,8 +237,7 @@ def paper_table(filled: FilledTable) -> TextTable:
         for row in filled.rows
         if (cells := {key: cell for key, cell in row.cells.items() if cell.reference})
     ]
-    notes = [f"Verdict. {filled.verdict}"] if filled.verdict else []
-    notes += filled.notes
+    notes = list(filled.notes)
     notes += [f"References of our rows. {'; '.join(references)}."] if references else []
     return _text_table(filled.heading, paper, ours, notes=notes, numbers=filled.columns[0].key)
 

@@ -42,9 +42,6 @@ class Verdict(Result):
     task: str = ""
     """Name of the task; "" for variants, and for an average over several tasks."""
 
-    table: str = ""
-    """Key of the table with the variants; "" for other kinds."""
-
     test: Comparison
     """Both sides, and the test of their difference."""
 
@@ -195,7 +192,7 @@ def _variant_verdicts(table: FilledTable) -> Iterator[Verdict]:
         claim = table.change(item.second, item.first) + context
         where, second = _where(item, "columns", table.data), item.second + context
         sentence = _sentence(item, claim, where, first=item.first, second=second)
-        yield _verdict("variants", item, sentence + agreement, table=table.key)
+        yield _verdict("variants", item, sentence + agreement)
 
 
 def _agreement(table: FilledTable, item: Comparison) -> str:
@@ -255,17 +252,11 @@ def _majority_verdicts(
 
 
 def _verdict(
-    kind: Kind,
-    item: Comparison,
-    sentence: str,
-    *,
-    outcome: str = "",
-    task: str = "",
-    table: str = "",
+    kind: Kind, item: Comparison, sentence: str, *, outcome: str = "", task: str = ""
 ) -> Verdict:
     """Return the verdict on a comparison; its outcome is that of the comparison by default."""
     outcome = outcome or item.verdict
-    return Verdict(kind=kind, outcome=outcome, task=task, table=table, test=item, sentence=sentence)
+    return Verdict(kind=kind, outcome=outcome, task=task, test=item, sentence=sentence)
 
 
 def _sentence(item: Comparison, claim: str, where: str, *, first: str, second: str) -> str:

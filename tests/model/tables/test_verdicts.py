@@ -1,4 +1,4 @@
-"""Verdicts: what is compared, what is claimed, in which order, and below each table."""
+"""Verdicts: what is compared, what is claimed, and in which order."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from support.sweep_builder import source, steps_sweep, sweep_of
 
 from flows.report.result_charts import spread
 from flows.report.results import show_results
-from model.tables.document import Tables
 from model.tables.verdicts import Verdict
 
 GOOD, POOR = [0.99, 1.0, 1.0], [0.42, 0.44, 0.43]
@@ -219,39 +218,15 @@ def test_variants_at_majority_are_one_verdict_at_the_end() -> None:
     chance = {"mnli": [0.4, 0.41, 0.39]}
     runs = {"a": chance, "b": chance, "c": {"mnli": GOOD}}
     claims = sweep_of("table-6", runs, baseline=0.4).verdicts
-    assert claims[-1].sentence == "MNLI variants (2 of 3 entries): not better than the majority class (40.0)"
+    about = "MNLI variants (2 of 3 entries)"
+    assert claims[-1].sentence == f"{about}: not better than the majority class (40.0)"
     assert [one.kind for one in claims] == ["variants"] * 3 + ["baseline"]
-
-
-# Below a table
-
-
-def verdict_of(tables: Tables, key: str) -> str:
-    (table,) = [table for table in tables.tables if table.key == key]
-    return table.verdict
-
-
-@pytest.mark.parametrize(
-    ("runs", "words"),
-    [
-        ((GOOD, POOR), "Pretraining helps: +57 points on SST-2"),
-        ((POOR, GOOD), "Pretraining hurts: -57 points on SST-2"),
-        ((GOOD, GOOD), "No difference visible on SST-2"),
-        (([0.9], [0.1]), "Not tested on SST-2"),
-    ],
-)
-def test_table_verdict_has_the_verdicts_on_its_rows(
-    runs: tuple[list[float], list[float]], words: str
-) -> None:
-    tables = source(*twins("sst-2", *runs))
-    assert verdict_of(tables, "table-1").startswith(words)
-    assert verdict_of(tables, "table-2") == ""  # no rows of bertloom
 
 
 def test_variants_are_compared_with_the_papers_direction() -> None:
     runs = {"bert-base": GOOD, "no-nsp": POOR, "left-to-right": [0.7, 0.71, 0.72], "mine": POOR}
     both = {name: {"qnli": scores, "mnli": scores} for name, scores in runs.items()}
-    claims = verdict_of(sweep_of("table-5", both), "table-5").split(". ")
+    claims = sentences(sweep_of("table-5", both).verdicts)
     agreements = [claim.rpartition(")")[2] for claim in claims]
     # The paper has no variant "mine".
     assert agreements[:3] == [", as in the paper", ", unlike the paper", ""]
@@ -260,10 +235,12 @@ def test_variants_are_compared_with_the_papers_direction() -> None:
         "masked-lm": {"600": GOOD, "1200": POOR},
         "left-to-right": {"600": POOR, "1200": [0.7]},
     }
-    verdict = verdict_of(steps_sweep(steps), "figure-5")
-    assert "1,200 steps instead of 600 steps (masked-lm): -57 points" in verdict
-    assert ", unlike the paper" in verdict
-    assert "Not tested on MNLI: masked-lm minus left-to-right (at 1,200 steps)" in verdict
+    objectives, masked, *_ = sentences(steps_sweep(steps).verdicts)
+    assert masked.startswith("1,200 steps instead of 600 steps (masked-lm): -57 points")
+    assert masked.endswith(", unlike the paper")
+    assert objectives.startswith(
+        "Not tested on MNLI: masked-lm minus left-to-right (at 1,200 steps)"
+    )
 
 
 def test_generated_data_is_named_wherever_a_result_is() -> None:
@@ -276,7 +253,6 @@ def test_generated_data_is_named_wherever_a_result_is() -> None:
     for sentence in (tables.headline, *(verdict.sentence for verdict in tables.verdicts)):
         assert "SST-2 (generated sample" in sentence
         assert ") (" not in sentence
-    assert "SST-2 (generated sample" in verdict_of(tables, "table-1")
     results = show_results(tables)
     assert results.overview is not None
     assert results.overview.title.endswith("(generated sample)")
