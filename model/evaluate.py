@@ -22,7 +22,6 @@ from model.finetuning.jobs import METRICS_FILE, EvaluationJob
 from model.task_results import (
     DEV,
     EvaluationResult,
-    GridPoint,
     ScoredTrial,
     TrialResult,
     join_cuts,
@@ -74,11 +73,8 @@ class Comparison(NamedTuple):
     best: list[Trial]
     """Trials from best to worst; equal ones in the order of `read_trials`."""
 
-    points: tuple[GridPoint, ...]
-    """Grid points in the order of the trials."""
-
     best_point: str
-    """Name of the point with the highest mean."""
+    """Name of the grid point with the highest mean."""
 
     @property
     def restarts(self) -> list[Trial]:
@@ -120,19 +116,9 @@ def compare(trials: list[Trial], *, metric: str) -> Comparison:
             )
         scores[trial.name] = value
         points.setdefault(trial.point, []).append(value)
-    means = {name: statistics.fmean(values) for name, values in points.items()}
     return Comparison(
         best=sorted(trials, key=lambda trial: -scores[trial.name]),
-        points=tuple(
-            GridPoint(
-                name=name,
-                mean=means[name],
-                sd=statistics.stdev(values) if len(values) > 1 else 0.0,
-                runs=len(values),
-            )
-            for name, values in points.items()
-        ),
-        best_point=max(means, key=means.__getitem__),
+        best_point=max(points, key=lambda name: statistics.fmean(points[name])),
     )
 
 
@@ -216,7 +202,6 @@ def evaluate(
             )
             for trial in sorted(trials, key=lambda trial: trial.name)
         ),
-        points=compared.points,
         best=compared.best[0].name,
         best_point=compared.best_point,
     )

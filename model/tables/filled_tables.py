@@ -201,10 +201,11 @@ class Sweep(NamedTuple):
 
 def all_tables(sweep: Sweep) -> tuple[FilledTable, ...]:
     """Return the paper's tables and figure in its order with our rows, then the other axes."""
-    tables = {table.key: _fill(table, ()) for table in ABLATIONS.values()}
-    tables |= {t.key: t for t in (*fill_tables(sweep.results_outside), *_sweep_tables(sweep))}
+    tables = [*fill_tables(sweep.results_outside), *_sweep_tables(sweep)]
+    missing = ABLATIONS.keys() - {table.key for table in tables}
+    tables += [_fill(ABLATIONS[key], ()) for key in missing]
     order = [*sorted({*PAPER_TABLES, *ABLATIONS} - {STEPS_FIGURE.key}), STEPS_FIGURE.key]
-    return tuple(tables[key] for key in dict.fromkeys((*order, *tables)))
+    return tuple(sorted(tables, key=lambda one: (*order, one.key).index(one.key)))
 
 
 def _fill(
