@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 from pydantic import Field, computed_field
 
@@ -50,11 +50,11 @@ ONCE_NOTE = (
 class FilledCell(Result):
     """Our score from 0 to 1, or a perplexity."""
 
-    text: str
-    """Formatted score, such as `84.4` or `84.4 ± 0.3`, with a mark for reduced data."""
-
     value: float
     """Mean over the restarts, or the score of the chosen model or of an ensemble."""
+
+    is_share: bool = True
+    """False for a perplexity."""
 
     sd: float | None = None
     """Standard deviation over the restarts; None for fewer than two."""
@@ -80,13 +80,12 @@ class FilledCell(Result):
     result: ResultRow | None = Field(default=None, exclude=True)
     """Result that has the score; None for an average and a perplexity."""
 
-    @classmethod
-    def of_share(
-        cls, value: float, sd: float | None = None, *, cut: tuple[str, ...] = (), **fields: Any
-    ) -> Self:
-        """Return the cell of a score from 0 to 1, with its text."""
-        text = marked(format_percent(value, sd), cut)
-        return cls(text=text, value=value, sd=sd, cut=cut, **fields)
+    @property
+    def text(self) -> str:
+        """Formatted score, such as `84.4` or `84.4 ± 0.3`, with a mark for reduced data."""
+        if not self.is_share:
+            return f"{self.value:.2f}"
+        return marked(format_percent(self.value, self.sd), self.cut)
 
     @classmethod
     def of_result(cls, row: ResultRow, *, is_ensemble: bool) -> Self | None:
@@ -95,9 +94,9 @@ class FilledCell(Result):
         value = row.mean if is_mean else row.ensemble if is_ensemble else row.best
         if value is None:
             return None
-        return cls.of_share(
-            value,
-            row.sd if is_mean else None,
+        return cls(
+            value=value,
+            sd=row.sd if is_mean else None,
             runs=len(row.runs) if is_mean else 0,
             split=row.split.partition("-")[0],
             entry=row.entry,
@@ -166,7 +165,7 @@ class FilledTable(PaperTable):
         cells: Cells = {}
         for key, cell in (item for row in self.rows for item in row.cells.items()):
             if cell.majority is not None:
-                cells.setdefault(key, FilledCell.of_share(cell.majority, split=cell.split))
+                cells.setdefault(key, FilledCell(value=cell.majority, split=cell.split))
         return _our_row(MAJORITY_CLASS, self, cells) if cells else None
 
 
@@ -348,7 +347,7 @@ def _average(table: PaperTable, cells: Mapping[str, FilledCell]) -> FilledCell |
         return None
     splits = {cell.split for cell in cells.values()}
     cut = tuple(dict.fromkeys(text for cell in cells.values() for text in cell.cut))
-    return FilledCell.of_share(value, split=splits.pop() if len(splits) == 1 else "mixed", cut=cut)
+    return FilledCell(value=value, split=splits.pop() if len(splits) == 1 else "mixed", cut=cut)
 
 
 def _feature_pairs(rows: Sequence[ResultRow]) -> list[Pair]:
@@ -474,7 +473,7 @@ def _perplexity(artifact: StageInput) -> FilledCell | None:
     if value is None or not math.isfinite(value):
         return None
     reference = reference_to(content_digest(artifact.files), f"held_out.{PERPLEXITY}")
-    return FilledCell(text=f"{value:.2f}", value=value, split=DEV, reference=reference)
+    return FilledCell(value=value, is_share=False, split=DEV, reference=reference)
 
 
 def _variant_pairs(axis: ExpandedAxis, table: PaperTable, rows: Sequence[OurRow]) -> Iterator[Pair]:

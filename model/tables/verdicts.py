@@ -11,6 +11,8 @@ import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Literal
 
+from pydantic import computed_field
+
 from model.formatting import format_percent
 from model.tables.compare import MEAN, Comparison, Pair, Side, compare, on_means
 from model.tables.filled_tables import FilledTable
@@ -25,19 +27,15 @@ from model.tables.results import (
 )
 from model.task_results import Result
 
-Kind = Literal["pretraining", "variants", "entries", "baseline"]
 _EXACT = 1e-9  # two computations of one score differ by less
 
 
 class Verdict(Result):
     """A comparison of two sides, or of one and the majority class, and its test; shares of 1."""
 
-    kind: Kind
+    kind: Literal["pretraining", "variants", "entries", "baseline"]
     """Sides of the comparison: `pretraining`, a pretrained model and its twin from scratch;
     `variants` of a sweep; `entries` on one task; `baseline`, an entry and the majority class."""
-
-    outcome: str
-    """Result for the first side: `Comparison.verdict`, or `not better than majority`."""
 
     task: str = ""
     """Name of the task; "" for variants, and for an average over several tasks."""
@@ -46,6 +44,12 @@ class Verdict(Result):
     """Both sides, and the test of their difference."""
 
     sentence: str
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def outcome(self) -> str:
+        """Result for the first side."""
+        return "not better than majority" if self.kind == "baseline" else self.test.verdict
 
 
 # Comparisons of entries
@@ -171,7 +175,7 @@ def _pretraining_verdicts(
         claim = f"Pretraining {'helps' if item.difference > 0 else 'hurts'}"
         where = _where(item, "tasks", data if item.title == MEAN else "")
         sentence = _sentence(item, claim, where, first="pretrained", second="from scratch")
-        yield _verdict("pretraining", item, sentence, task=task)
+        yield Verdict(kind="pretraining", task=task, test=item, sentence=sentence)
 
 
 def _comparison_of(
@@ -192,7 +196,7 @@ def _variant_verdicts(table: FilledTable) -> Iterator[Verdict]:
         claim = table.change(item.second, item.first) + context
         where, second = _where(item, "columns", table.data), item.second + context
         sentence = _sentence(item, claim, where, first=item.first, second=second)
-        yield _verdict("variants", item, sentence + agreement)
+        yield Verdict(kind="variants", test=item, sentence=sentence + agreement)
 
 
 def _agreement(table: FilledTable, item: Comparison) -> str:
@@ -221,7 +225,7 @@ def _entry_verdicts(
             claim = f"{item.first} is better than {item.second}"
             where = _where(item, "tasks")
             sentence = _sentence(item, claim, where, first=item.first, second=item.second)
-            yield _verdict("entries", item, sentence, task=task)
+            yield Verdict(kind="entries", task=task, test=item, sentence=sentence)
 
 
 def _is_above(item: Comparison) -> bool:
@@ -244,19 +248,10 @@ def _majority_verdicts(
         clearly = "clearly " if item.difference > _EXACT else ""
         score = format_percent(known[0].majority)
         sentence = f"{about}: not {clearly}better than the majority class ({score})"
-        outcome = "not better than majority"
-        yield _verdict("baseline", item, sentence, task=known[0].task, outcome=outcome)
+        yield Verdict(kind="baseline", task=known[0].task, test=item, sentence=sentence)
 
 
 # Sentences
-
-
-def _verdict(
-    kind: Kind, item: Comparison, sentence: str, *, outcome: str = "", task: str = ""
-) -> Verdict:
-    """Return the verdict on a comparison; its outcome is that of the comparison by default."""
-    outcome = outcome or item.verdict
-    return Verdict(kind=kind, outcome=outcome, task=task, test=item, sentence=sentence)
 
 
 def _sentence(item: Comparison, claim: str, where: str, *, first: str, second: str) -> str:

@@ -87,7 +87,7 @@ def test_the_artifact_holds_the_same_numbers_in_every_form(run: Any, tmp_path: P
         "figure-5",
     ]
     assert (data["tables"][0]["paper"][3]["system"], ours["average"]) == ("BERT_BASE", None)
-    assert ours["values"]["SST-2"]["text"] == "91.0 ± 1.0"
+    assert ours["values"]["SST-2"]["value"] == pytest.approx(0.91)
     assert output.statistics["entries"]["squad"]["ensemble"] == 0.75
     assert (output.statistics["tables"]["table-1"], output.counters["entries"]) == (2, 6)
     (headline, *_) = [verdict["sentence"] for verdict in data["verdicts"]]
