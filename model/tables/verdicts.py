@@ -71,7 +71,8 @@ def compare_entries(
     """
     family: list[list[Pair]] = []
     for pair in itertools.combinations(comparable_rows(rows), 2):
-        if _is_comparable(*pair) and not {row.entry for row in pair} <= set(swept):
+        is_one_task = len({(row.task, row.metric, row.data) for row in pair}) == 1
+        if is_one_task and not {row.entry for row in pair} <= set(swept):
             first, second = sorted(pair, key=_mean, reverse=True)
             family.append([_pair(first, second.entry, second.side)])
     twins = [
@@ -118,10 +119,6 @@ def pretraining_twins(
 
 def _without_start(row: ResultRow) -> str:
     return f"{row.task} {row.method} {row.settings.model_copy(update={'start': ''})}"
-
-
-def _is_comparable(first: ResultRow, second: ResultRow) -> bool:
-    return (first.task, first.metric, first.data) == (second.task, second.metric, second.data)
 
 
 def _mean(row: ResultRow) -> float:
@@ -217,15 +214,14 @@ def _entry_verdicts(
     pretrained: Sequence[ResultRow], comparisons: Sequence[Comparison]
 ) -> Iterator[Verdict]:
     """Yield a verdict for the best fine-tuned entry of each task and each other one."""
-    ranked = sorted(pretrained, key=_mean, reverse=True)
-    for task in dict.fromkeys(row.task for row in pretrained):
-        rows = [row for row in ranked if row.task == task and row.method == "fine-tune"]
-        for other in (row for row in rows[1:] if _is_comparable(rows[0], row)):
-            item = _comparison_of(rows[0], other, comparisons)
+    tasks = {row.entry: row.task for row in pretrained if row.method == "fine-tune"}
+    pairs = [item for item in comparisons if {item.first, item.second} <= tasks.keys()]
+    for item in pairs:
+        if item.first not in {pair.second for pair in pairs}:
             claim = f"{item.first} is better than {item.second}"
             where = _where(item, "tasks")
             sentence = _sentence(item, claim, where, first=item.first, second=item.second)
-            yield Verdict(kind="entries", task=task, test=item, sentence=sentence)
+            yield Verdict(kind="entries", task=tasks[item.first], test=item, sentence=sentence)
 
 
 def _is_above(item: Comparison) -> bool:
