@@ -83,7 +83,8 @@ def score_cut(name: str, statistics: Mapping[str, Any]) -> tuple[str, ...]:
     if kind == "entries":  # names of entries may have dots
         cuts = ((entry, about.get("cut", ())) for entry, about in statistics[kind].items())
         return tuple(next((cut for entry, cut in cuts if name.startswith(f"{kind}.{entry}.")), ()))
-    return _cut_of(statistics).on(path[0]) if kind == "metrics" else ()
+    cut = Cut.model_validate(statistics.get("cut", {}))
+    return cut.on(path[0]) if kind == "metrics" else ()
 
 
 def _in_parentheses(texts: Iterable[str]) -> str:
@@ -92,11 +93,7 @@ def _in_parentheses(texts: Iterable[str]) -> str:
 
 
 def _cut_on_dev(manifest: Manifest) -> tuple[str, ...]:
-    return _cut_of(manifest.statistics).on(DEV)
-
-
-def _cut_of(statistics: Mapping[str, Any]) -> Cut:
-    return Cut.model_validate(statistics.get("cut", {}))
+    return score_cut(f"metrics.{DEV}", manifest.statistics)
 
 
 def _dev_metrics(manifest: Manifest) -> list[tuple[str, float]]:

@@ -34,7 +34,7 @@ from model.tables.results import (
     task_label,
     with_bracket,
 )
-from model.task_results import DEV, Result
+from model.task_results import DEV, FinetunedModel, Result
 from model.tasks.reduced_data import cut_notes, marked
 from schemas.finetune_configs import ExpandedAxis, ExpandedEntry, TabulateConfig
 from schemas.fingerprint import content_digest
@@ -352,28 +352,26 @@ def _average(table: PaperTable, cells: Mapping[str, FilledCell]) -> FilledCell |
 
 def _feature_pairs(rows: Sequence[ResultRow]) -> list[Pair]:
     """Return fine-tuning and each choice of feature layers of a model (Table 7), on dev."""
-    models: dict[str, list[ResultRow]] = {}
-    for row in comparable_rows(rows):
-        shape = row.settings.model_copy(update={"feature_layers": ""})
-        models.setdefault(f"{row.task} {shape}", []).append(row)
-    pairs = []
-    for group in models.values():
-        fine_tuned = [row.side for row in group if row.method == "fine-tune"]
-        best = max(fine_tuned, key=lambda side: side.mean, default=None)
-        pairs += [
-            Pair(
-                first=FINE_TUNED,
-                second=layers,
-                title=row.title,
-                column=row.paper_cell[1],
-                sides=(best, row.side),
-                context=row.start if len(models) > 1 else "",
-                paper=FEATURES_TABLE.difference("BERT_BASE", layers, row.paper_cell[1]),
-            )
-            for row in group
-            if best and (layers := row.settings.feature_layers)
-        ]
-    return pairs
+    scored = comparable_rows(rows)
+    ranked = sorted(scored, key=lambda row: row.side.mean)  # the best comes last
+    tuned = {_encoder(row): row for row in ranked if row.method == "fine-tune"}
+    return [
+        Pair(
+            first=FINE_TUNED,
+            second=layers,
+            title=row.title,
+            column=row.paper_cell[1],
+            sides=(tuned[_encoder(row)].side, row.side),
+            context=row.start if len(tuned) > 1 else "",
+            paper=FEATURES_TABLE.difference("BERT_BASE", layers, row.paper_cell[1]),
+        )
+        for row in scored
+        if (layers := row.settings.feature_layers) and _encoder(row) in tuned
+    ]
+
+
+def _encoder(row: ResultRow) -> FinetunedModel:
+    return row.settings.model_copy(update={"feature_layers": ""})
 
 
 # Sweeps

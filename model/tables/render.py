@@ -299,15 +299,14 @@ def to_csv(rows: Sequence[ResultRow]) -> str:
 
 def _result_lines(row: ResultRow) -> Iterator[dict[str, object]]:
     about = {name: getattr(row, name) for name in ("entry", "task", "split", "metric")}
-    cut = {"cut": "; ".join(row.cut)}
+    ours = about | {"cut": "; ".join(row.cut), "reference": row.reference}
     values = {"mean": row.mean, "sd": row.sd, "runs": row.restarts, "best": row.best}
     values |= {"ensemble": row.ensemble, "cells": row.trials}
     values |= {f"run-{number}": value for number, value in enumerate(row.runs)}
+    values["majority"] = row.majority
     for name, value in values.items():
         if value is not None:
-            yield about | cut | {"statistic": name, "value": value, "reference": row.reference}
-    if row.majority is not None:
-        yield about | cut | {"statistic": "majority", "value": row.majority}
+            yield ours | {"statistic": name, "value": value}
     for model, score in row.paper.items():
         name = f"paper-{model}-{row.paper_split}"
         yield about | {"statistic": name, "value": round(score / 100, 6)}
