@@ -221,7 +221,7 @@ def _fill(
     Args:
         table: Table of the paper.
         rows: Our rows.
-        columns: Columns of ours that the paper lacks.
+        columns: Further columns, which the paper lacks.
         axis: Axis of the sweep whose variants are our rows.
         notes: Further notes on our rows.
         pairs: Rows to compare, by column.
@@ -360,7 +360,6 @@ def _feature_pairs(rows: Sequence[ResultRow]) -> list[Pair]:
             first=FINE_TUNED,
             second=layers,
             title=row.title,
-            column=row.paper_cell[1],
             sides=(tuned[_encoder(row)].side, row.side),
             context=row.start if len(tuned) > 1 else "",
             paper=FEATURES_TABLE.difference("BERT_BASE", layers, row.paper_cell[1]),
@@ -384,7 +383,7 @@ def _sweep_tables(sweep: Sweep) -> Iterator[FilledTable]:
     If an axis has the steps of pretraining, the other axes are lines of its figure and have no
     table.
     """
-    axes, scored = sweep.config.axes, {row.entry for row in sweep.results}
+    axes, scored = sweep.config.axes, {row.entry for row in main_rows(sweep.results)}
     with_steps = any(map(_is_steps, axes.values()))
     for name, axis in axes.items():
         is_line = with_steps and axis.table in ("", STEPS_FIGURE.key) and not _is_steps(axis)
@@ -457,10 +456,8 @@ def _variant_cells(
     names = {entry.of: entry.entry for entry in entries}
     for of, column in columns.items():
         row = rows.get((names.get(of, ""), column.metric))
-        if row is None:
-            continue
-        is_ensemble = row.mean is None and row.ensemble is not None
-        if cell := FilledCell.of_result(row, is_ensemble=is_ensemble):
+        is_ensemble = row is not None and row.mean is None and row.ensemble is not None
+        if row and (cell := FilledCell.of_result(row, is_ensemble=is_ensemble)):
             cells[column.key] = cell
     return cells
 
@@ -485,7 +482,6 @@ def _variant_pairs(axis: ExpandedAxis, table: PaperTable, rows: Sequence[OurRow]
                 yield Pair(
                     *names,
                     title=column,
-                    column=column,
                     sides=(a.result.side, b.result.side),
                     context=context,
                     paper=table.difference(first.variant, second.variant, column),

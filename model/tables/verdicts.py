@@ -95,7 +95,7 @@ def compare_with_majority(rows: Sequence[ResultRow]) -> tuple[Comparison, ...]:
 
 
 def _pair(row: ResultRow, second: str, other: Side) -> Pair:
-    return Pair(row.entry, second, title=row.name, column=row.task, sides=(row.side, other))
+    return Pair(row.entry, second, title=row.name, sides=(row.side, other))
 
 
 def pretraining_twins(
