@@ -90,7 +90,7 @@ def show_results(tables: Tables, *, sources: NumberSources = NO_SOURCES) -> Resu
         if table.rows:
             drawing = sweep_figure(table)
             differences = variants_table(table) if table.comparisons else None
-            views.append(TableView(table, paper_table(table), differences, drawing))
+            views.append(TableView(table, paper_table(table, tables), differences, drawing))
     return Results(
         tables=tables,
         overview=overview_table(by_task) if by_task else None,

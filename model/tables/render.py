@@ -61,7 +61,7 @@ def text_tables(tables: Tables) -> list[TextTable]:
         tables, [row for row in tables.results if row.metric in TASKS[row.task].metrics]
     )
     for table in tables.tables:
-        grids += [paper_table(table)] if table.rows else []
+        grids += [paper_table(table, tables)] if table.rows else []
         grids += [variants_table(table)] if table.comparisons else []
     return grids
 
@@ -218,8 +218,8 @@ def _signed(share: float) -> str:
     return f"{100 * share:+.1f}"
 
 
-def paper_table(filled: FilledTable) -> TextTable:
-    """Return the rows of the paper, of the recipe and of the majority class."""
+def paper_table(filled: FilledTable, tables: Tables) -> TextTable:
+    """Return the rows of the paper, of the recipe and of the majority class, and the verdict."""
     paper = [
         {
             "system": row.name,
@@ -237,7 +237,7 @@ def paper_table(filled: FilledTable) -> TextTable:
         for row in filled.rows
         if (cells := {key: cell for key, cell in row.cells.items() if cell.reference})
     ]
-    notes = list(filled.notes)
+    notes = [f"Verdict. {tables.verdict_on(filled)}", *filled.notes]
     notes += [f"References of our rows. {'; '.join(references)}."] if references else []
     return _text_table(filled.heading, paper, ours, notes=notes, numbers=filled.columns[0].key)
 

@@ -40,6 +40,9 @@ class Verdict(Result):
     task: str = ""
     """Name of the task; "" for variants, and for an average over several tasks."""
 
+    table: str = ""
+    """Key of the table with the variants; "" for other kinds."""
+
     test: Comparison
     """Both sides, and the test of their difference."""
 
@@ -193,7 +196,7 @@ def _variant_verdicts(table: FilledTable) -> Iterator[Verdict]:
         claim = table.change(item.second, item.first) + context
         where, second = _where(item, "columns", table.data), item.second + context
         sentence = _sentence(item, claim, where, first=item.first, second=second)
-        yield Verdict(kind="variants", test=item, sentence=sentence + agreement)
+        yield Verdict(kind="variants", table=table.key, test=item, sentence=sentence + agreement)
 
 
 def _agreement(table: FilledTable, item: Comparison) -> str:

@@ -16,6 +16,7 @@ from support.evaluation_builder import (
     results,
     written,
 )
+from support.sweep_builder import source
 
 import model.tabulate
 from model.tables.filled_tables import fill_tables
@@ -244,8 +245,9 @@ def test_paper_table_has_majority_class_and_restarts() -> None:
         written("cola", "cola", [0.3, 0.4], baseline=0.0),
         written("wnli", "wnli", [0.56]),
     ]
-    (table,) = [one for one in fill_tables(results(*entries)) if one.rows]
-    assert grid_rows(paper_table(table), "system", "SST-2", "CoLA", "restarts")[-2:] == [
+    tables = source(*entries)
+    (table,) = [one for one in tables.tables if one.rows]
+    assert grid_rows(paper_table(table, tables), "system", "SST-2", "CoLA", "restarts")[-2:] == [
         ("ours: phase-2, L=2 H=128 A=2 [dev]", "91.0 ± 1.0", "35.0 ± 7.1", "2 to 3"),
         ("majority class [dev]", "50.9", "0.0", ""),
     ]

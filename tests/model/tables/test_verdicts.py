@@ -11,6 +11,7 @@ from support.sweep_builder import source, steps_sweep, sweep_of
 
 from flows.report.result_charts import spread
 from flows.report.results import show_results
+from model.tables.render import paper_table
 from model.tables.verdicts import Verdict
 
 GOOD, POOR = [0.99, 1.0, 1.0], [0.42, 0.44, 0.43]
@@ -68,6 +69,36 @@ def test_pretraining_on_average_comes_before_each_task(
     assert [verdict.task for verdict in tables.verdicts] == ["", "cola", "sst-2"]
     assert [verdict.outcome for verdict in tables.verdicts] == outcomes
     assert (tables.verdicts[0].test.runs, tables.verdicts[0].test.rows) == ((3, 3), 1_000)
+
+
+@pytest.mark.parametrize(
+    ("runs", "words"),
+    [
+        ((GOOD, POOR), "Pretraining helps: +57 points on SST-2"),
+        ((POOR, GOOD), "Pretraining hurts: -57 points on SST-2"),
+        ((GOOD, GOOD), "No difference visible on SST-2"),
+        (([0.9], [0.1]), "Not tested on SST-2"),
+    ],
+)
+def test_table_begins_its_notes_with_the_verdicts_on_its_rows(
+    runs: tuple[list[float], list[float]], words: str
+) -> None:
+    tables = source(*twins("sst-2", *runs))
+    shown = {table.key: table for table in tables.tables if table.rows}
+    assert list(shown) == ["table-1"]
+    verdict, *notes = paper_table(shown["table-1"], tables).notes
+    assert verdict.startswith(f"Verdict. {words}")
+    assert any("not tested against the paper's rows" in note for note in notes)
+    alone = source(written("sst-2", "sst-2", GOOD))
+    assert alone.verdict_on(alone.tables[0]) == "No two of our rows were compared."
+
+
+def test_table_of_a_sweep_has_the_verdicts_on_its_variants_only() -> None:
+    runs = {"bert-base": GOOD, "no-nsp": POOR, "left-to-right": [0.7, 0.71, 0.72]}
+    tables = sweep_of("table-5", {name: {"qnli": scores} for name, scores in runs.items()})
+    texts = {table.key: tables.verdict_on(table) for table in tables.tables}
+    assert texts["table-5"] == ". ".join([*sentences(tables.verdicts), ""]).rstrip()
+    assert set(texts.values()) == {texts["table-5"], "No two of our rows were compared."}
 
 
 def test_pretraining_is_compared_with_twin_of_same_shape_and_method() -> None:
