@@ -160,7 +160,7 @@ def _word_lines(data: DataFile, *, has_header: bool) -> Iterator[_Line]:
     is_start = True
     for number, raw in enumerate(data.lines(), start=1):
         text = raw.decode(errors="surrogateescape")
-        is_mark = _MARK.match(text) is not None
+        is_mark = text.startswith("-") and _MARK.match(text) is not None
         if is_mark or not text.strip(_BLANK):
             document += is_mark
             is_start = True
