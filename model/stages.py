@@ -49,7 +49,7 @@ STAGES = (
     ),
     Stage(
         name="evaluate",
-        version=8,
+        version=9,
         run="model.evaluate:evaluate",
         config=EvaluateConfig,
         output_type="evaluation",
@@ -61,7 +61,7 @@ STAGES = (
     ),
     Stage(
         name="tabulate",
-        version=9,
+        version=10,
         run="model.tabulate:tabulate",
         config=TabulateConfig,
         output_type="tables",
