@@ -68,10 +68,10 @@ from benchmarks.bench_pretraining import (
 from model.bert import BertForPretraining
 from model.data.batches import PretrainingBatch, StepBatch
 from model.optim import build_optimizer
-from model.pretraining.module import PretrainingModule
+from model.pretraining.loop import PretrainingTrainer
 from model.training.checkpoints import Checkpoints
 from model.training.distributed import ProcessGroup, choose_device, choose_precision, device_name
-from model.training.loop import StepMetrics, Trainer, compile_blocks
+from model.training.loop import StepMetrics, Trainer, TrainingState, compile_blocks
 from model.training.stopping import StopRequest
 from model.training.throughput import (
     Peak,
@@ -258,13 +258,13 @@ def wait_for(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-class CaseTraining(PretrainingModule):
+class CaseTrainer(PretrainingTrainer):
     """Pretraining on the same batch in every step, without logs and checkpoints."""
 
     def __init__(
         self, case: Case, batch: PretrainingBatch, *, device: torch.device, timer: Timer
     ) -> None:
-        self.name, self.timer, self.is_resumed = "benchmark", timer, False
+        self.timer = timer
         self.config = PretrainConfig.model_validate(
             {
                 "instances": "benchmark",
@@ -276,24 +276,25 @@ class CaseTraining(PretrainingModule):
                 "compile": case.mode == "compiled",
             }
         )
-        self.checkpoint_config = self.config.checkpoints
-        self.is_bf16, self.is_compiled = case.is_bf16, self.config.compile
-        self.model = new_model(case.preset, device=device)
-        self.optimizer = build_optimizer(self.model.named_parameters(), self.config.optimizer)
+        model = new_model(case.preset, device=device)
+        Trainer.__init__(
+            self,
+            "benchmark",
+            model=model,
+            optimizer=build_optimizer(model.named_parameters(), self.config.optimizer),
+            state=TrainingState(),
+            group=ProcessGroup(0, 1, device),
+            checkpoints=Checkpoints("memory://benchmark", keep_last=1),
+            checkpoint_config=self.config.checkpoints,
+            stop=StopRequest(),
+            is_bf16=case.is_bf16,
+            is_compiled=self.config.compile,
+        )
         predictions, pairs = len(batch.masked_ids), len(batch.tokens.lengths)
         tokens = int(batch.tokens.lengths.sum())
         if device.type == "cuda":
             batch = batch.pin_memory()  # as the loader does
         self.batch = StepBatch((batch,), predictions, pairs, pairs, tokens)
-        self._done = 0
-
-    @property
-    def steps(self) -> int:
-        return self._done
-
-    @property
-    def seconds(self) -> float:
-        return 0.0
 
     def batches(self) -> Generator[StepBatch]:
         for _ in self.timer:
@@ -303,17 +304,13 @@ class CaseTraining(PretrainingModule):
         return 1e-4
 
     def dropout_key(self, number: int) -> int:
-        return key_for(0, "benchmark", self._done, number)
-
-    def count_step(self, batch: StepBatch) -> None:
-        del batch
-        self._done += 1
+        return key_for(0, "benchmark", self.done.steps, number)
 
     def on_step_end(self, batch: StepBatch, metrics: StepMetrics) -> str:
         del batch, metrics
         return ""
 
-    def after_step(self, trainer: Trainer[StepBatch]) -> None:
+    def after_step(self) -> None:
         pass
 
 
@@ -322,13 +319,7 @@ def run_bertloom(
 ) -> None:
     """Run the trainer's steps."""
     choose_precision(case.precision, device)
-    training = CaseTraining(case, batch, device=device, timer=timer)
-    Trainer(
-        training,
-        group=ProcessGroup(0, 1, device),
-        checkpoints=Checkpoints("memory://benchmark", keep_last=1),
-        stop=StopRequest(),
-    ).run()
+    CaseTrainer(case, batch, device=device, timer=timer).run()
 
 
 def run_peer(

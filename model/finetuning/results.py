@@ -39,7 +39,7 @@ def write_results(
     setup: TrialSetup,
     *,
     device: torch.device,
-    done: TrialState,
+    state: TrialState,
     stop: StopRequest,
 ) -> dict[str, Any]:
     """Predict dev, score the predictions, and write all files of the artifact to the job's folder.
@@ -63,16 +63,20 @@ def write_results(
     (folder / METRICS_FILE).write_bytes(to_json(metrics))
     shutil.copyfile(setup.job.folder() / CURVE_FILE, folder / CURVE_FILE)
     pace = {
-        "seconds": round(done.seconds, 3),
-        "examples_per_second": round(done.examples / max(done.seconds, 1e-9), 2),
+        "seconds": round(state.done.seconds, 3),
+        "examples_per_second": round(state.examples / max(state.done.seconds, 1e-9), 2),
         "device": device_name(device),
         "threads": torch.get_num_threads(),
     }
     (folder / TIMING_FILE).write_bytes(to_json(pace))
-    result = _trial_result(setup, metrics, threshold=threshold, done=done, warnings=warnings)
+    result = _trial_result(setup, metrics, threshold=threshold, state=state, warnings=warnings)
     return {
         "statistics": result.to_statistics(),
-        "counters": {**setup.counters, "steps": done.steps, "examples-trained": done.examples},
+        "counters": {
+            **setup.counters,
+            "steps": state.done.steps,
+            "examples-trained": state.examples,
+        },
         "notes": list(setup.notes),
     }
 
@@ -153,7 +157,7 @@ def _trial_result(
     metrics: dict[str, dict[str, float]],
     *,
     threshold: float,
-    done: TrialState,
+    state: TrialState,
     warnings: Sequence[TrainingWarning | None],
 ) -> TrialResult:
     config, shape = setup.job.config, setup.model.config
@@ -174,7 +178,9 @@ def _trial_result(
             **({"bilstm": True} if config.bilstm else {}),
         ),
         cut=_cut(setup),
-        training=TrainedAmount(steps=done.steps, examples=done.examples, tokens=done.tokens),
+        training=TrainedAmount(
+            steps=state.done.steps, examples=state.examples, tokens=state.done.tokens
+        ),
         warnings=tuple(warnings_json(warnings)),
     )
 

@@ -19,6 +19,7 @@ from model.tasks import Task, find_task
 from model.tasks.examples import read_examples, splits_of
 from model.tasks.features import Encoding, Features
 from model.tasks.task_types import TASK_TYPES
+from model.training.loop import TrainingState
 from pipelines.io.stage_inputs import InputFile, input_file
 from pipelines.seeds import key_for
 from pipelines.wordpiece.text_rules import (
@@ -248,23 +249,15 @@ class Phase(NamedTuple):
         return self.start + self.steps
 
 
-@dataclass
-class TrialState:
-    """State of a trial without its tensors.
+class TrialState(TrainingState):
+    """State of a trial; `done` is the sum of all phases."""
 
-    Attributes:
-        steps: Steps in all phases.
-        examples, tokens: Total units and tokens trained on.
-        loss, losses: Sum and number of the losses since the curve's last line.
-        seconds: Training time (`model.training.loop.Stopwatch`).
-    """
-
-    steps: int = 0
     examples: int = 0
-    tokens: int = 0
+    """Number of units trained on."""
+
     loss: float = 0.0
     losses: int = 0
-    seconds: float = 0.0
+    """Sum and number of the losses since the curve's last line."""
 
 
 def phases_of(setup: TrialSetup) -> tuple[Phase, ...]:

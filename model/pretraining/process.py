@@ -23,7 +23,7 @@ def main(arguments: list[str]) -> int:
 
 def train_on_all_gpus(job: TrainingJob, *, stop: StopRequest) -> None:
     """Train; for several processes or machines, replace this process by torchrun."""
-    from model.pretraining.module import (
+    from model.pretraining.loop import (
         train,  # lazy: torchrun replaces this process before it loads torch
     )
 

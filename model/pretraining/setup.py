@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 from dataclasses import dataclass
-from typing import Any
 
 from safetensors.torch import load as load_tensors
 
@@ -48,9 +47,6 @@ class PretrainingSetup:
     model: BertForPretraining
     optimizer: Optimizer
     state: PhaseState
-    is_resumed: bool
-    """True if the phase resumes from one of its checkpoints."""
-
     max_seq_length: int
     """Maximum length of the artifact's instances."""
 
@@ -99,14 +95,7 @@ def open_setup(
     if job.checkpoint is not None and config.optimizer_state == "restore":
         state.earlier_phases = _load_optimizer_state(job, job.checkpoint, optimizer=optimizer)
     device = f"{group.world_size} x {device_name(group.device)}, {config.precision}"
-
-    def load_state(saved: dict[str, Any], where: str) -> None:
-        vars(state).update(vars(PhaseState.from_json(saved, where=where)))
-        _LOGGER.info("resuming after step %d from %s", state.done.steps, where)
-
-    is_resumed = resume_from_checkpoint(
-        checkpoints, model=model, optimizer=optimizer, load_state=load_state
-    )
+    state = resume_from_checkpoint(checkpoints, model=model, optimizer=optimizer, state=state)
     if device not in state.trained_on and not state.is_finished:
         state.trained_on.append(device)
     return PretrainingSetup(
@@ -117,7 +106,6 @@ def open_setup(
         model=model,
         optimizer=optimizer,
         state=state,
-        is_resumed=is_resumed,
         max_seq_length=int(job.instances.statistics["max_seq_length"]),
     )
 

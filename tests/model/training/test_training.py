@@ -41,12 +41,12 @@ from flows.store.artifacts import ArtifactStore
 from flows.store.leases import Lease, acquire_or_holder
 from model.hf_weights import save_model
 from model.pretraining.job import TrainingJob
-from model.pretraining.module import PretrainingModule, train
+from model.pretraining.loop import PretrainingTrainer, train
 from model.pretraining.publish import publish
 from model.pretraining.setup import open_setup
 from model.training.checkpoints import Checkpoints, LoadedCheckpoint
 from model.training.distributed import ProcessGroup
-from model.training.loop import Stopwatch, Trainer
+from model.training.loop import Stopwatch
 from model.training.stopping import StopRequest
 from model.training.worker_process import write_failure
 from model.training.workers import call_group
@@ -390,11 +390,11 @@ def test_run_killed_after_checkpoint_of_last_step_ends_as_any_other(
     whole = finish(small_corpus.job(tmp_path / "whole", **options))
     job = small_corpus.job(tmp_path / "killed", **options)
 
-    def interrupt(_module: PretrainingModule, _trainer: Trainer[Any]) -> None:
+    def interrupt(_trainer: PretrainingTrainer) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(PretrainingModule, "evaluate", interrupt)
+        patch.setattr(PretrainingTrainer, "evaluate", interrupt)
         with pytest.raises(KeyboardInterrupt):
             train(job, stop=StopRequest())
     assert latest(job).state["done"]["steps"] == 10
