@@ -24,9 +24,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 _TIMEOUT_SECONDS = 600
 _MARKERS = "not slow and not engines and not failures"
+_PASSED = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
+"""With `-x`, pytest-xdist ends with INTERRUPTED after a failure, not with TESTS_FAILED."""
 
 _COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq,
@@ -200,7 +204,7 @@ def fails(tests: tuple[str, ...], folder: Path) -> bool:
         done = subprocess.run(command, cwd=folder, capture_output=True, timeout=_TIMEOUT_SECONDS)
     except subprocess.TimeoutExpired:
         return True
-    return done.returncode == 1
+    return done.returncode not in _PASSED
 
 
 @functools.cache
