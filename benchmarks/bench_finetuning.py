@@ -169,7 +169,7 @@ def our_side(checkpoint: str, table: pa.Table, *, folder: Path, threads: int) ->
             start, device=device, checkpoints=checkpoints, stop=StopRequest()
         )
         began = time.perf_counter()
-        with contextlib.closing(trainer.logger):
+        with contextlib.closing(trainer):
             trainer.run()
         return Pace(features, time.perf_counter() - began)
 

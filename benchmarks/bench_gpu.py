@@ -72,11 +72,10 @@ from model.pretraining.loop import PretrainingTrainer
 from model.training.checkpoints import Checkpoints
 from model.training.distributed import ProcessGroup, choose_device, choose_precision, device_name
 from model.training.loop import StepMetrics, Trainer, TrainingState, compile_blocks
+from model.training.progress import Amounts, TrainingProgress
 from model.training.stopping import StopRequest
 from model.training.throughput import (
-    Peak,
     batch_flops,
-    model_flops_utilization,
     peak_flops,
     peak_memory,
 )
@@ -198,8 +197,8 @@ class Settings:
     max_seconds: float
     micro_batch_tokens: int
     peer: PeerMode
-    peaks: dict[str, Peak | None]
-    """Peak of the device by precision."""
+    peaks: dict[str, float | None]
+    """Peak FLOPs per second of the device by precision."""
 
 
 @functools.lru_cache(maxsize=1)
@@ -287,6 +286,10 @@ class CaseTrainer(PretrainingTrainer):
             checkpoints=Checkpoints("memory://benchmark", keep_last=1),
             checkpoint_config=self.config.checkpoints,
             stop=StopRequest(),
+            log=None,
+            progress=TrainingProgress(
+                "benchmark", path=None, budget=self.config.budget, done=Amounts()
+            ),
             is_bf16=case.is_bf16,
             is_compiled=self.config.compile,
         )
@@ -359,7 +362,7 @@ def measure(case: Case, settings: Settings) -> Measurement:
         positions=case.length * len(lengths) if is_padded else int(lengths.sum()),
         seconds=0.0,
         device=device_name(settings.device),
-        peak_tflops=None if peak is None else peak.flops / 1e12,
+        peak_tflops=None if peak is None else peak / 1e12,
         torch=torch.__version__,
         transformers=None if settings.peer == "none" else transformers_version(),
     )
@@ -399,15 +402,14 @@ def add_speed(
         run_peer(case, batch, device=device, timer=timer, compiled=compiled)
     timer.stop()
     flops = batch_flops(case.config, vocab_size=VOCAB, batches=[batch]) * timer.steps
+    peak = settings.peaks[case.precision]
     return replace(
         measurement,
         steps=timer.steps,
         step_seconds=timer.elapsed / timer.steps,
         tokens_per_second=measurement.tokens * timer.steps / timer.elapsed,
         positions_per_second=measurement.positions * timer.steps / timer.elapsed,
-        utilization=model_flops_utilization(
-            flops, seconds=timer.elapsed, processes=1, peak=settings.peaks[case.precision]
-        ),
+        utilization=None if peak is None else flops / (timer.elapsed * peak),
         memory_bytes=peak_memory(device),
     )
 
@@ -518,11 +520,11 @@ def parse_arguments() -> argparse.Namespace:
 
 def find_peak(
     device: torch.device, name: Literal["bf16", "fp32"], tflops: float | None
-) -> Peak | None:
+) -> float | None:
     """Return the given peak, or that of the data sheet."""
     if tflops is None:
         return peak_flops(device, precision=name)
-    return Peak(tflops * 1e12, device_name(device), name)
+    return tflops * 1e12
 
 
 def main() -> int:
@@ -544,7 +546,7 @@ def main() -> int:
     print(f"torch {torch.__version__}, {device_name(device)}\n{FORMULA}")
     for name, peak in settings.peaks.items():
         if peak is not None:
-            print(f"peak {name}: {peak.flops / 1e12:.4g} TFLOP/s in {peak.format}")
+            print(f"peak {name}: {peak / 1e12:.4g} TFLOP/s")
     rows: list[Measurement] = []
     if arguments.json:
         arguments.json.write_text("", encoding="utf-8")

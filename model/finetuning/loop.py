@@ -33,14 +33,14 @@ from model.optim import Optimizer, build_optimizer, learning_rate
 from model.training.checkpoints import Checkpoints
 from model.training.distributed import ProcessGroup, choose_precision, choose_worker_device
 from model.training.health import PAGE
-from model.training.log import TrialLogger
+from model.training.log import JsonLines
 from model.training.loop import StepMetrics, Trainer, resume_from_checkpoint
-from model.training.progress import PROGRESS_FILE
+from model.training.progress import PROGRESS_FILE, TrainingProgress
 from model.training.stopping import StopRequest
 from pipelines.arrays import Float32s
 from pipelines.seeds import key_for
 from schemas.errors import TrainingError
-from schemas.model_configs import ScheduleConfig
+from schemas.model_configs import BudgetConfig, ScheduleConfig
 
 _CURVE_LINES = 500  # of a trial, about
 _PREFETCHED_STEPS = 2
@@ -75,10 +75,9 @@ def train_trial(job: TrialJob, *, stop: StopRequest) -> dict[str, Any]:
         if isinstance(setup.model, FeatureTagger):
             setup = encode_splits(setup, setup.model, device=device, stop=stop)
         trainer = FineTuningTrainer(setup, device=device, checkpoints=checkpoints, stop=stop)
-        with closing(trainer.logger):
+        with closing(trainer):
             trainer.run()
             trainer.save_if_needed(older_than=_LAST_SAVE_SECONDS)
-            trainer.flush_log()
             try:
                 return write_results(setup, device=device, state=trainer.state, stop=stop)
             except TrainingError:
@@ -151,6 +150,10 @@ class FineTuningTrainer(Trainer[TaskStep]):
         self.state = resume_from_checkpoint(
             checkpoints, model=setup.model, optimizer=optimizer, state=TrialState()
         )
+        done, folder = self.state.done, job.folder()
+        folder.mkdir(parents=True, exist_ok=True)
+        self._curve = JsonLines(folder / CURVE_FILE, resume_step=done.steps)
+        budget = BudgetConfig(max_steps=self.total_steps)
         super().__init__(
             job.name,
             model=setup.model,
@@ -160,14 +163,11 @@ class FineTuningTrainer(Trainer[TaskStep]):
             checkpoints=checkpoints,
             checkpoint_config=self.config.checkpoints,
             stop=stop,
+            log=self._curve,
+            progress=TrainingProgress(
+                job.name, path=folder / PROGRESS_FILE, budget=budget, done=done
+            ),
             is_bf16=choose_precision(self.config.precision, device) == "bf16",
-        )
-        self.logger = TrialLogger(
-            job.name,
-            folder=job.folder(),
-            curve=job.folder() / CURVE_FILE,
-            done=self.done.steps,
-            total=self.total_steps,
         )
 
     def _new_optimizer(self) -> Optimizer:
@@ -223,7 +223,7 @@ class FineTuningTrainer(Trainer[TaskStep]):
         state.losses += 1
         is_last = step == phase.end
         if is_last or step % max(1, self.total_steps // _CURVE_LINES) == 0:
-            self.logger.log_step(
+            self._curve.append(
                 {
                     "step": step,
                     "split": phase.name,
@@ -233,11 +233,8 @@ class FineTuningTrainer(Trainer[TaskStep]):
                 }
             )
             state.loss, state.losses = 0.0, 0
-        self.logger.on_step_end(step, loss=metrics.loss)
+        self.progress.details = [f"loss {metrics.loss:.3f}"]
         return ""
-
-    def flush_log(self) -> None:
-        self.logger.flush()
 
     def batch_contents(self, batch: TaskStep) -> tuple[str, list[str]]:
         split = self._phase_of(self.done.steps).split

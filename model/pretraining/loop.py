@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, closing
@@ -19,13 +20,21 @@ from model.training.artifact_files import CURVES_FOLDER
 from model.training.checkpoints import Checkpoints
 from model.training.distributed import init_distributed
 from model.training.health import PAGE
-from model.training.log import EvaluationRecord, PretrainingLogger, StepRecord
+from model.training.log import (
+    CurveWriter,
+    EvaluationRecord,
+    StepRecord,
+    describe_evaluation,
+    describe_step,
+)
 from model.training.loop import StepMetrics, Trainer
-from model.training.progress import budget_unit
+from model.training.progress import PROGRESS_FILE, TrainingProgress, budget_unit
 from model.training.stopping import StopRequest
-from model.training.throughput import batch_flops
+from model.training.throughput import ThroughputMeter, batch_flops, peak_flops
 from pipelines.seeds import key_for
 from schemas.errors import DivergenceError
+
+_LOGGER = logging.getLogger(__name__)
 
 
 def train(job: TrainingJob, *, stop: StopRequest) -> None:
@@ -54,12 +63,12 @@ def train(job: TrainingJob, *, stop: StopRequest) -> None:
         if setup.state.is_finished:
             return
         trainer = PretrainingTrainer(job, setup, checkpoints=checkpoints, stop=stop)
-        stack.callback(trainer.logger.close)
+        stack.callback(trainer.close)
         trainer.run()
         trainer.evaluate()
         setup.state.is_finished = True
         trainer.save()
-        trainer.close()
+        trainer.release_model()
 
 
 class PretrainingTrainer(Trainer[StepBatch]):
@@ -79,31 +88,31 @@ class PretrainingTrainer(Trainer[StepBatch]):
         checkpoints: Checkpoints,
         stop: StopRequest,
     ) -> None:
-        config = setup.config
+        config, group, done = setup.config, setup.group, setup.state.done
         self.config, self.setup, self.state = config, setup, setup.state
+        self.held_out = HeldOutEvaluator.open(job, group=group, setup=setup)
+        self._curves: CurveWriter | None = None
+        if group.is_main_process:
+            self._curves = CurveWriter(job.folder() / CURVES_FOLDER, resume_step=done.steps)
+        path = job.folder() / PROGRESS_FILE if group.is_main_process else None
         super().__init__(
             job.name,
             model=setup.model,
             optimizer=setup.optimizer,
             state=setup.state,
-            group=setup.group,
+            group=group,
             checkpoints=checkpoints,
             checkpoint_config=config.checkpoints,
             stop=stop,
+            log=self._curves,
+            progress=TrainingProgress(job.name, path=path, budget=config.budget, done=done),
             is_bf16=config.precision == "bf16",
             is_compiled=config.compile,
         )
-        self.held_out = HeldOutEvaluator.open(job, group=setup.group, setup=setup)
         self._caution = held_out_caution(job.instances.counters)
         self.snapshots = Snapshots(job)
-        self.logger = PretrainingLogger(
-            job.name,
-            folder=job.folder(),
-            curves=job.folder() / CURVES_FOLDER,
-            config=config,
-            group=setup.group,
-            done=self.done,
-        )
+        peak = peak_flops(group.device, precision="bf16" if self.is_bf16 else "fp32")
+        self._meter = ThroughputMeter(group, peak=peak, seconds=done.seconds)
 
     def batches(self) -> Generator[StepBatch]:
         with closing(iter(self.setup.loader())) as batches:
@@ -155,15 +164,22 @@ class PretrainingTrainer(Trainer[StepBatch]):
         if reason := state.check_divergence(metrics.loss, max_rise=max_rise):
             return reason
         state.interval.add(batch, metrics)
-        flops = metrics.sums[-1]
-        self.logger.on_step_end(self.done, tokens=batch.tokens, flops=flops, waited=metrics.waited)
+        self._meter.add(batch.tokens, flops=metrics.sums[-1], waited=metrics.waited)
         # Write the last line before the checkpoint of the last step, so that a run that resumes
         # from the checkpoint finds it.
         is_last = self._is_budget_reached()
         if is_last or self.done.steps % self.config.logging_steps == 0:
-            self.logger.log_step(self._line(metrics.learning_rate), seconds=self.done.seconds)
+            self._log_step(self._line(metrics.learning_rate))
             state.interval = IntervalSums()
         return ""
+
+    def _log_step(self, record: StepRecord) -> None:
+        """Log losses, and the throughput since the last record."""
+        throughput = self._meter.record(record.step, seconds=self.done.seconds)
+        self.progress.details = describe_step(record, throughput)
+        if self._curves is not None:
+            self._curves.write(record)
+            self._curves.write(throughput)
 
     def _line(self, rate: float) -> StepRecord:
         sums = self.state.interval
@@ -179,9 +195,6 @@ class PretrainingTrainer(Trainer[StepBatch]):
             nsp_loss=sums.nsp_loss / sums.pairs if sums.pairs else None,
             nsp_accuracy=sums.nsp_correct / sums.pairs if sums.pairs else None,
         )
-
-    def flush_log(self) -> None:
-        self.logger.flush()
 
     def batch_contents(self, batch: StepBatch) -> tuple[str, list[str]]:
         """Return shards, and rows in them."""
@@ -227,7 +240,10 @@ class PretrainingTrainer(Trainer[StepBatch]):
             held_out_nsp_loss=metrics.get("nsp_loss"),
             held_out_nsp_accuracy=metrics.get("nsp_accuracy"),
         )
-        self.logger.log_evaluation(record, caution=self._caution)
+        if self._curves is not None:
+            self._curves.write(record)
+            texts = filter(None, [*describe_evaluation(record), self._caution])
+            _LOGGER.info("%s: step %s, %s", self.name, f"{record.step:,}", ", ".join(texts))
 
     def _save_snapshot(self) -> None:
         if self.group.is_main_process:

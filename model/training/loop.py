@@ -28,7 +28,7 @@ from model.data.batches import to_device
 from model.optim import Optimizer
 from model.training.checkpoints import Checkpoints
 from model.training.distributed import HostCopy, ProcessGroup
-from model.training.progress import Amounts
+from model.training.progress import Amounts, TrainingProgress
 from model.training.stopping import StopRequest
 from schemas.errors import CheckpointError, DivergenceError, TrainingError
 from schemas.model_configs import CheckpointConfig
@@ -50,6 +50,16 @@ class GlobalBatch(Protocol):
 
 
 Batch = TypeVar("Batch", bound=GlobalBatch)
+
+
+class LogFiles(Protocol):
+    """Files of a training's log."""
+
+    def sync(self) -> None:
+        """Write all lines to disk. Called before a checkpoint."""
+
+    def close(self) -> None:
+        """Close the files."""
 
 
 class StepMetrics(NamedTuple):
@@ -153,6 +163,7 @@ class Trainer(ABC, Generic[Batch]):
         model, optimizer: On the device; the optimizer may change between steps.
         wrapped_model: The model, for DDP if there are several processes.
         done: Amount of training so far.
+        progress: Progress file; `on_step_end` sets its details.
     """
 
     advice: str
@@ -171,12 +182,15 @@ class Trainer(ABC, Generic[Batch]):
         checkpoints: Checkpoints,
         checkpoint_config: CheckpointConfig,
         stop: StopRequest,
+        log: LogFiles | None,
+        progress: TrainingProgress,
         is_bf16: bool,
         is_compiled: bool = False,
     ) -> None:
         self.name, self.model, self.optimizer = name, model, optimizer
         self.group, self.checkpoints, self.is_bf16 = group, checkpoints, is_bf16
-        self.done = state.done
+        self.done, self.progress = state.done, progress
+        self._log = log
         self._state, self._checkpoint_config, self._stop = state, checkpoint_config, stop
         # A GPU must not wait for the host. A CPU has computed a step when it is queued.
         self._reads_late = group.device.type != "cpu"
@@ -221,10 +235,6 @@ class Trainer(ABC, Generic[Batch]):
         """Do what is due after a step, before its checkpoint, such as an evaluation."""
 
     @abstractmethod
-    def flush_log(self) -> None:
-        """Write the log to disk. Called before a checkpoint."""
-
-    @abstractmethod
     def batch_contents(self, batch: Batch) -> tuple[str, list[str]]:
         """Return the kind of a batch's contents, such as `examples`, and their names."""
 
@@ -248,6 +258,11 @@ class Trainer(ABC, Generic[Batch]):
         self._finish_step()
 
     def close(self) -> None:
+        """Close the log."""
+        if self._log is not None:
+            self._log.close()
+
+    def release_model(self) -> None:
         """Release the DDP wrapper before the process group is destroyed.
 
         The destructor of DistributedDataParallel waits for threads of its process group, and would
@@ -265,7 +280,8 @@ class Trainer(ABC, Generic[Batch]):
     def save(self) -> None:
         """Write a checkpoint."""
         with self.paused():
-            self.flush_log()
+            if self._log is not None:
+                self._log.sync()
             if self.group.is_main_process:
                 self.checkpoints.save(
                     self.done.steps,
@@ -324,6 +340,7 @@ class Trainer(ABC, Generic[Batch]):
         problem = _find_problem(loss, norm) or self.on_step_end(batch, metrics)
         if problem:
             raise self._divergence(problem, batch)
+        self.progress.update(self.done)
 
     def _accumulate_gradients(self, batch: Batch) -> torch.Tensor:
         """Accumulate the gradients of this process's share; return loss and sums, float64."""

@@ -391,7 +391,7 @@ def test_gpu_batches_are_prepared_and_pinned_by_a_thread(
     trainer = loop.FineTuningTrainer(
         open_trial(job), device=torch.device("cpu"), checkpoints=checkpoints, stop=StopRequest()
     )
-    with closing(trainer.logger):
+    with closing(trainer):
         plain = [step.units.tolist() for step in trainer.batches()]
         trainer.group = ProcessGroup(0, 1, torch.device("cuda"))
         assert [step.units.tolist() for step in trainer.batches()] == plain

@@ -47,7 +47,7 @@ def test_a_step_has_one_reduction_besides_the_gradients(
     for name in ("all_reduce", "all_gather_object", "broadcast", "barrier"):
         monkeypatch.setattr(dist, name, lambda *_, n=name, **__: calls.append(n))
     micro_batches = 0
-    with closing(trainer.logger), closing(trainer.batches()) as batches:
+    with closing(trainer), closing(trainer.batches()) as batches:
         for _, batch in zip(range(3), batches, strict=False):
             micro_batches += len(batch.micro_batches)
             trainer._step(batch, waited=0.0)
@@ -56,4 +56,4 @@ def test_a_step_has_one_reduction_besides_the_gradients(
     wrapped = trainer.wrapped_model
     assert isinstance(wrapped, DistributedDataParallel)
     assert wrapped.gradient_as_bucket_view
-    trainer.close()
+    trainer.release_model()

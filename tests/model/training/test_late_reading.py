@@ -64,7 +64,7 @@ def test_results_of_a_step_are_read_after_the_next_step_is_queued(
     checkpoints = Checkpoints(f"{job.work}/checkpoints", keep_last=2)
     setup = open_setup(job, group=group, checkpoints=checkpoints)
     trainer = PretrainingTrainer(job, setup, checkpoints=checkpoints, stop=StopRequest())
-    with contextlib.closing(trainer.logger):
+    with contextlib.closing(trainer):
         trainer.run()  # reading a value of a meta tensor raises an error
     assert events[:4] == ["queue 1", "queue 2", "read 1", "queue 3"]
     assert events[-3:] == ["queue 4", "read 3", "read 4"]
