@@ -164,10 +164,7 @@ def our_side(checkpoint: str, table: pa.Table, *, folder: Path, threads: int) ->
         TASK_TYPES["classification"].build_features(table, encoding, is_training=True)
         features = time.perf_counter() - began
         checkpoints = Checkpoints(f"{work}/checkpoints", keep_last=1)
-        device = torch.device("cpu")
-        trainer = FineTuningTrainer(
-            start, device=device, checkpoints=checkpoints, stop=StopRequest()
-        )
+        trainer = FineTuningTrainer(start, checkpoints=checkpoints, stop=StopRequest())
         began = time.perf_counter()
         with contextlib.closing(trainer):
             trainer.run()

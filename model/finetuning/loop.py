@@ -17,7 +17,7 @@ from model.data.loader import prefetch
 from model.finetuning.batches import TaskBatch, TaskStep
 from model.finetuning.feature_tagger import FeatureTagger
 from model.finetuning.jobs import CURVE_FILE, TrialJob
-from model.finetuning.prediction import PredictionOptions, compute_outputs
+from model.finetuning.prediction import compute_outputs
 from model.finetuning.results import write_results
 from model.finetuning.setup import (
     DEV,
@@ -31,7 +31,7 @@ from model.finetuning.setup import (
 )
 from model.optim import Optimizer, build_optimizer, learning_rate
 from model.training.checkpoints import Checkpoints
-from model.training.distributed import ProcessGroup, choose_precision, choose_worker_device
+from model.training.distributed import ProcessGroup
 from model.training.health import PAGE
 from model.training.log import JsonLines
 from model.training.loop import StepMetrics, Trainer, resume_from_checkpoint
@@ -65,34 +65,30 @@ def train_trial(job: TrialJob, *, stop: StopRequest) -> dict[str, Any]:
     """
     if job.config.num_threads:
         torch.set_num_threads(job.config.num_threads)
-    device = choose_worker_device(job.config.device)
     checkpoints = Checkpoints(
         f"{job.work}/checkpoints", keep_last=job.config.checkpoints.save_total_limit
     )
     with checkpoints.lock():
         setup = open_trial(job)
-        setup.model.to(device)
         if isinstance(setup.model, FeatureTagger):
-            setup = encode_splits(setup, setup.model, device=device, stop=stop)
-        trainer = FineTuningTrainer(setup, device=device, checkpoints=checkpoints, stop=stop)
+            setup = encode_splits(setup, setup.model, stop=stop)
+        trainer = FineTuningTrainer(setup, checkpoints=checkpoints, stop=stop)
         with closing(trainer):
             trainer.run()
             trainer.save_if_needed(older_than=_LAST_SAVE_SECONDS)
             try:
-                return write_results(setup, device=device, state=trainer.state, stop=stop)
+                return write_results(setup, state=trainer.state, stop=stop)
             except TrainingError:
                 if stop.reason:
                     trainer.save_if_needed()
                 raise
             finally:
                 del trainer
-                if device.type == "cuda":  # free memory for other trials of this process
+                if setup.device.type == "cuda":  # free memory for other trials of this process
                     torch.cuda.empty_cache()
 
 
-def encode_splits(
-    setup: TrialSetup, model: FeatureTagger, *, device: torch.device, stop: StopRequest
-) -> TrialSetup:
+def encode_splits(setup: TrialSetup, model: FeatureTagger, *, stop: StopRequest) -> TrialSetup:
     """Return a trial whose training data has the outputs of its frozen encoder.
 
     The encoder reads the data once, not in each epoch. A file in the trial's folder holds the
@@ -101,20 +97,13 @@ def encode_splits(
     Raises:
         TrainingError: A stop was requested.
     """
-    job, folder = setup.job, setup.job.folder()
+    folder = setup.job.folder()
     folder.mkdir(parents=True, exist_ok=True)
     splits = dict(setup.splits)
     for name, (examples, features) in setup.splits.items():
         if name == DEV:
             continue
-        options = PredictionOptions(
-            per_device_max_tokens=job.config.per_device_max_tokens,
-            device=device,
-            is_bf16=choose_precision(job.config.precision, device) == "bf16",
-            progress=f"{job.name}: encode {name}",
-            progress_file=folder / PROGRESS_FILE,
-            stop=stop,
-        )
+        options = setup.prediction_options(f"encode {name}", stop=stop)
         new_array = functools.partial(_new_file_array, folder=folder)
         encoded = compute_outputs(model.encode, features, options, new_array=new_array)
         splits[name] = Split(examples, replace(features, encoded=encoded))
@@ -131,14 +120,7 @@ class FineTuningTrainer(Trainer[TaskStep]):
 
     advice = f"Lower learning_rate, or lengthen warmup_ratio. See {PAGE}#the-loss-becomes-nan"
 
-    def __init__(
-        self,
-        setup: TrialSetup,
-        *,
-        device: torch.device,
-        checkpoints: Checkpoints,
-        stop: StopRequest,
-    ) -> None:
+    def __init__(self, setup: TrialSetup, *, checkpoints: Checkpoints, stop: StopRequest) -> None:
         """Resume from the newest checkpoint, if any."""
         self.setup, self.config, job = setup, setup.job.config, setup.job
         self.phases = phases_of(setup)
@@ -159,7 +141,7 @@ class FineTuningTrainer(Trainer[TaskStep]):
             model=setup.model,
             optimizer=optimizer,
             state=self.state,
-            group=ProcessGroup(0, 1, device),
+            group=ProcessGroup(0, 1, setup.device),
             checkpoints=checkpoints,
             checkpoint_config=self.config.checkpoints,
             stop=stop,
@@ -167,7 +149,7 @@ class FineTuningTrainer(Trainer[TaskStep]):
             progress=TrainingProgress(
                 job.name, path=folder / PROGRESS_FILE, budget=budget, done=done
             ),
-            is_bf16=choose_precision(self.config.precision, device) == "bf16",
+            is_bf16=setup.is_bf16,
         )
 
     def _new_optimizer(self) -> Optimizer:

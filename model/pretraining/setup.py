@@ -88,7 +88,13 @@ def open_setup(
     config = job.config.model_copy(update={"precision": precision})
     vocab = input_file(job.vocabulary, VOCAB_FILE)
     model = open_model(job)
-    instances = open_instances(job, model=model, group=group)
+    check_objective(job)
+    instances = InstanceDataset.open(
+        job.instances,
+        vocab_size=model.vocab_size,
+        max_seq_length=model.config.max_position_embeddings,
+        ranks=group,
+    )
     model.to(group.device)  # first: the optimizer's state is on this device
     optimizer = build_optimizer(model.named_parameters(), config.optimizer)
     state = PhaseState()
@@ -107,19 +113,6 @@ def open_setup(
         optimizer=optimizer,
         state=state,
         max_seq_length=int(job.instances.statistics["max_seq_length"]),
-    )
-
-
-def open_instances(
-    job: TrainingJob, *, model: BertForPretraining, group: ProcessGroup
-) -> InstanceDataset:
-    """Open the job's training instances and check them against the model."""
-    check_objective(job)
-    return InstanceDataset.open(
-        job.instances,
-        vocab_size=model.vocab_size,
-        max_seq_length=model.config.max_position_embeddings,
-        ranks=group,
     )
 
 

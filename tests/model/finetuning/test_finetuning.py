@@ -388,9 +388,7 @@ def test_gpu_batches_are_prepared_and_pinned_by_a_thread(
     config = trial_config(write_checkpoint(tmp_path / "bert"))
     job = trial_job(tmp_path, sentiment(tmp_path / "examples"), config=config)
     checkpoints = Checkpoints(str(tmp_path / "checkpoints"), keep_last=1)
-    trainer = loop.FineTuningTrainer(
-        open_trial(job), device=torch.device("cpu"), checkpoints=checkpoints, stop=StopRequest()
-    )
+    trainer = loop.FineTuningTrainer(open_trial(job), checkpoints=checkpoints, stop=StopRequest())
     with closing(trainer):
         plain = [step.units.tolist() for step in trainer.batches()]
         trainer.group = ProcessGroup(0, 1, torch.device("cuda"))
