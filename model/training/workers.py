@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
@@ -116,13 +116,19 @@ def local_folder(work: str) -> Path:
     return cache_folder() / "work" / digest
 
 
+class _Process(NamedTuple):
+    """Process of a worker, and the connection to it."""
+
+    popen: subprocess.Popen[bytes]
+    connection: Connection
+
+
 class Worker:
     """Worker process, started by the first call. It executes one call at a time."""
 
     def __init__(self, number: int = 0) -> None:
         self._number = number
-        self._process: subprocess.Popen[bytes] | None = None
-        self._connection: Connection | None = None
+        self._process: _Process | None = None
         self._idle_since = 0.0
 
     def call(
@@ -154,17 +160,13 @@ class Worker:
         _check_not_in_memory(text, name=name)
         stopped = threading.Event()
         with stoppable(stopped.set):
-            process, connection = self._ready()
+            process = self._ready()
             try:
                 with contextlib.suppress(BrokenPipeError):  # the process ended
-                    connection.send((function, text, str(Path.cwd())))
-                response = self._receive(
-                    process, connection, stopped=stopped, should_stop=should_stop
-                )
+                    process.connection.send((function, text, str(Path.cwd())))
+                response = _receive(process, stopped=stopped, should_stop=should_stop)
             except BaseException as error:
-                process.terminate()
-                if connection.poll(STOP_SECONDS):
-                    _note_response(error, connection, name=name)
+                _note_end(error, process, name=name)
                 self.end()
                 raise
         if response is None:
@@ -183,60 +185,64 @@ class Worker:
     def end(self) -> None:
         """Terminate the process and wait for its end. The next call starts another one."""
         if self._process is not None:
-            self._process.terminate()
+            self._process.popen.terminate()
             self._close(seconds=STOP_SECONDS)
 
-    @property
-    def pid(self) -> int | None:
-        """Id of the process, None without one."""
-        return None if self._process is None else self._process.pid
-
-    def _ready(self) -> tuple[subprocess.Popen[bytes], Connection]:
-        """Return the process and the connection to it; start it if necessary."""
+    def _ready(self) -> _Process:
+        """Return the process; start it if necessary."""
         is_fresh = time.monotonic() - self._idle_since < _REUSE_FRACTION * IDLE_SECONDS
-        if self._process is not None and (self._process.poll() is not None or not is_fresh):
+        if self._process is not None and (self._process.popen.poll() is not None or not is_fresh):
             self.end()
-        if self._process is None or self._connection is None:
-            self._connection, theirs = multiprocessing.Pipe()
+        if self._process is None:
+            connection, theirs = multiprocessing.Pipe()
             with theirs:
-                self._process = start_module(
+                popen = start_module(
                     ["model.training.worker_process", str(theirs.fileno()), str(IDLE_SECONDS)],
                     pass_fds=[theirs.fileno()],
                     added={WORKER_VARIABLE: str(self._number)},
                 )
-        return self._process, self._connection
-
-    def _receive(
-        self,
-        process: subprocess.Popen[bytes],
-        connection: Connection,
-        *,
-        stopped: threading.Event,
-        should_stop: Callable[[], bool],
-    ) -> dict[str, Any] | None:
-        """Return the response of the process; None if it ended without one."""
-        while not connection.poll(_POLL_SECONDS):
-            if should_stop():
-                stopped.set()
-            if stopped.is_set():
-                process.terminate()
-                if not connection.poll(STOP_SECONDS):
-                    process.kill()
-        try:
-            response: dict[str, Any] = connection.recv()
-        except (EOFError, ConnectionResetError):
-            return None
-        return response
+            self._process = _Process(popen, connection)
+        return self._process
 
     def _close(self, *, seconds: float = _END_SECONDS) -> int:
         """Wait for the end of the process, close the connection, and return the exit code."""
-        process, connection = self._process, self._connection
-        self._process = self._connection = None
-        if process is None or connection is None:
+        process, self._process = self._process, None
+        if process is None:
             return 0
-        code = end_process(process, seconds=seconds)
-        connection.close()
+        code = end_process(process.popen, seconds=seconds)
+        process.connection.close()
         return code
+
+
+def _receive(
+    process: _Process,
+    *,
+    stopped: threading.Event,
+    should_stop: Callable[[], bool],
+) -> dict[str, Any] | None:
+    """Return the response of a process; None if it ended without one."""
+    while not process.connection.poll(_POLL_SECONDS):
+        if should_stop():
+            stopped.set()
+        if stopped.is_set():
+            process.popen.terminate()
+            if not process.connection.poll(STOP_SECONDS):
+                process.popen.kill()
+    try:
+        response: dict[str, Any] = process.connection.recv()
+    except (EOFError, ConnectionResetError):
+        return None
+    return response
+
+
+def _note_end(error: BaseException, process: _Process, *, name: str) -> None:
+    """Stop the call of a process, and add to an error how it ended."""
+    process.popen.terminate()
+    if process.connection.poll(STOP_SECONDS):
+        with contextlib.suppress(EOFError, ConnectionResetError):
+            response = process.connection.recv()
+            if "error" in response:
+                error.add_note(str(deserialize_error(response["error"], name=name)))
 
 
 class WorkerPool:
@@ -373,14 +379,6 @@ def end_process(process: subprocess.Popen[bytes], *, seconds: float) -> int:
     except subprocess.TimeoutExpired:
         process.kill()
         return process.wait()
-
-
-def _note_response(error: BaseException, connection: Connection, *, name: str) -> None:
-    """Add to an error how the stopped call of a worker ended."""
-    with contextlib.suppress(EOFError, ConnectionResetError):
-        response = connection.recv()
-        if "error" in response:
-            error.add_note(str(deserialize_error(response["error"], name=name)))
 
 
 def exit_error(name: str, code: int) -> RunnerError:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,11 @@ from torch.distributed.run import config_from_args, parse_args
 
 from model.pretraining import loop, process
 from model.training.distributed import choose_precision
-from model.training.machines import Rendezvous
+from model.training.machines import JoinedTraining, Rendezvous
 from model.training.stopping import StopRequest
 from model.training.workers import child_environment
 from schemas.base_configs import Precision
+from schemas.errors import TrainingError
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
 
@@ -100,6 +102,28 @@ def test_torchrun_starts_the_processes_of_this_machine(
     )
     if nnodes > 1:
         assert (config.rdzv_endpoint, config.rdzv_configs["rank"]) == ("node-0:29500", 3)
+
+
+def test_joined_training_tells_how_it_ended(tmp_path: Path) -> None:
+    rendezvous = Rendezvous("node-0:29500", nnodes=2, node_rank=1, id="1")
+    may_end = threading.Event()
+
+    def train(job_file: Path, own: Rendezvous, should_stop: Callable[[], bool]) -> None:
+        assert (job_file, own) == (tmp_path / "job.json", rendezvous)
+        may_end.wait()
+        if should_stop():
+            raise TrainingError("stopped")
+
+    def join() -> JoinedTraining:
+        return JoinedTraining(train, str(tmp_path / "job.json"), rendezvous)
+
+    first, second = join(), join()
+    assert first.failure() is None
+    second._stopped.set()
+    may_end.set()
+    assert second.stop() == "stopped"
+    assert first._result.result(60) is None
+    assert first.failure() == ""
 
 
 def test_processes_do_not_inherit_ranks_of_another_torchrun(
