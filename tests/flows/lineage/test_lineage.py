@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import random
 import re
 from xml.dom import minidom
@@ -267,6 +268,32 @@ def test_picture_is_xml_with_a_box_link_and_tooltip_per_node(store: ArtifactStor
         (title,) = box.getElementsByTagName("title")
         assert node.title in title.toxml()
         assert node.kind == "group" or node.id in title.toxml()
+
+
+def test_boxes_lie_in_the_picture_and_edges_join_them(store: ArtifactStore) -> None:
+    graph = upstream_graph([put_recipe(store)["tabulate"]], store=store)
+    svg = minidom.parseString(graph_svg(graph, name="x")).documentElement
+    assert svg is not None
+
+    def numbers(element: minidom.Element, *names: str) -> list[float]:
+        return [float(element.getAttribute(name)) for name in names]
+
+    width, height = numbers(svg, "width", "height")
+    left_sides, right_sides = [], []
+    for box in svg.getElementsByTagName("rect"):
+        x, y, box_width, box_height = numbers(box, "x", "y", "width", "height")
+        assert 0 < x < x + box_width < width
+        assert 0 < y < y + box_height < height
+        left_sides.append((x, y + box_height / 2))
+        right_sides.append((x + box_width, y + box_height / 2))
+    (path,) = svg.getElementsByTagName("path")
+    for edge in path.getAttribute("d").split("M")[1:]:
+        start, *commands = re.findall(r"([HC]?)([^HC]+)", edge)
+        x, y = map(float, start[1].split())
+        assert any(math.dist((x, y), side) < 0.2 for side in right_sides)
+        for command, values in commands:
+            *_, x, y = [*map(float, values.split()), *([y] if command == "H" else [])]
+        assert any(math.dist((x, y), side) < 0.2 for side in left_sides)
 
 
 def test_hostile_names_are_escaped_and_shortened(store: ArtifactStore) -> None:

@@ -22,7 +22,7 @@ from flows.report.result_charts import overview_figure
 from flows.report.results import read_tables
 from flows.report.run_steps import Built, collect_warnings, read_steps
 from flows.report.task_results import TaskResult, overview_table
-from flows.report.training_curves import average_points, read_phases
+from flows.report.training_curves import average_points, curve_figure, read_phases
 from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunRecord, write_run
@@ -332,6 +332,25 @@ def test_phases_are_placed_end_to_end(run: Run) -> None:
     assert len(average_points(many)) == 400
     assert average_points(many)[0] == (1.5, 0.5)
     assert average_points(many[:5]) == many[:5]
+
+
+def test_shares_and_rates_are_drawn_from_zero_and_losses_are_not(run: Run) -> None:
+    store, record = run
+    label = "pretrain.first"
+    figure = curve_figure(store, [Built(label, Written(store, record).manifest(label))])
+    lowest = {
+        panel.title: min(float(tick) for tick in re.findall(r'"end">([-\d.]+)<', panel.svg))
+        for panel in figure.panels
+    }
+    is_from_zero = {title: value == 0 for title, value in lowest.items()}
+    assert is_from_zero == {
+        "LM loss": False,
+        "LM accuracy": True,
+        "Next sentence loss": False,
+        "Next sentence accuracy": False,
+        "Learning rate": True,
+        "Throughput": True,
+    }
 
 
 @pytest.mark.parametrize("field", ["run_id", "recipe"])

@@ -120,6 +120,12 @@ def test_current_date_is_hole_when_page_has_no_timestamp(name: str) -> None:
     assert holes.total == 1
 
 
+def test_age_at_a_date_without_a_day_is_a_hole() -> None:
+    holes = UnknownTemplates()
+    clean_wikitext("x {{age|1950|3|8|1960}} y.", wiki_settings("en"), holes, timestamp=TIMESTAMP)
+    assert holes.total == 1
+
+
 def test_current_date_is_that_of_revision_in_dump(tmp_path: Path) -> None:
     wikitext = "It is {{CURRENTYEAR}} now."
     (tmp_path / "x.xml").write_bytes(dump([page(1, wikitext)], language="en"))
