@@ -38,6 +38,7 @@ def main(descriptor: int, idle_seconds: float) -> None:
     with contextlib.suppress(EOFError, ConnectionError):  # the launcher has ended
         while connection.poll(idle_seconds):
             function, argument, folder = connection.recv()
+            connection.send("begun")
             try:
                 with StopRequest(launcher=launcher) as stop:
                     os.chdir(folder)

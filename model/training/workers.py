@@ -20,7 +20,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -48,8 +47,6 @@ STOP_SECONDS = 300.0
 
 _END_SECONDS = 10.0
 _POLL_SECONDS = 0.5
-_REUSE_FRACTION = 0.8
-"""Share of `IDLE_SECONDS` in which a worker is reused: no call meets one that is just ending."""
 
 _TORCHRUN_VARIABLES = frozenset(
     f"{scope}{name}"
@@ -129,7 +126,6 @@ class Worker:
     def __init__(self, number: int = 0) -> None:
         self._number = number
         self._process: _Process | None = None
-        self._idle_since = 0.0
 
     def call(
         self,
@@ -160,13 +156,12 @@ class Worker:
         _check_not_in_memory(text, name=name)
         stopped = threading.Event()
         with stoppable(stopped.set):
-            process = self._ready()
             try:
-                with contextlib.suppress(BrokenPipeError):  # the process ended
-                    process.connection.send((function, text, str(Path.cwd())))
+                process = self._begin((function, text, str(Path.cwd())), name=name)
                 response = _receive(process, stopped=stopped, should_stop=should_stop)
             except BaseException as error:
-                _note_end(error, process, name=name)
+                if self._process is not None:
+                    _note_end(error, self._process, name=name)
                 self.end()
                 raise
         if response is None:
@@ -178,7 +173,6 @@ class Worker:
             self.end()
         if "error" in response:
             raise deserialize_error(response["error"], name=name)
-        self._idle_since = time.monotonic()
         result: dict[str, Any] = response["result"]
         return result
 
@@ -188,21 +182,28 @@ class Worker:
             self._process.popen.terminate()
             self._close(seconds=STOP_SECONDS)
 
-    def _ready(self) -> _Process:
-        """Return the process; start it if necessary."""
-        is_fresh = time.monotonic() - self._idle_since < _REUSE_FRACTION * IDLE_SECONDS
-        if self._process is not None and (self._process.popen.poll() is not None or not is_fresh):
+    def _begin(self, call: tuple[str, str, str], *, name: str) -> _Process:
+        """Return the process when it has begun a call; one that ended since the last is replaced.
+
+        Raises:
+            RunnerError: A new process ended.
+        """
+        if self._process is None or not _send(call, self._process):
             self.end()
-        if self._process is None:
-            connection, theirs = multiprocessing.Pipe()
-            with theirs:
-                popen = start_module(
-                    ["model.training.worker_process", str(theirs.fileno()), str(IDLE_SECONDS)],
-                    pass_fds=[theirs.fileno()],
-                    added={WORKER_VARIABLE: str(self._number)},
-                )
-            self._process = _Process(popen, connection)
+            self._process = self._start()
+            if not _send(call, self._process):
+                raise exit_error(name, self._close())
         return self._process
+
+    def _start(self) -> _Process:
+        connection, theirs = multiprocessing.Pipe()
+        with theirs:
+            popen = start_module(
+                ["model.training.worker_process", str(theirs.fileno()), str(IDLE_SECONDS)],
+                pass_fds=[theirs.fileno()],
+                added={WORKER_VARIABLE: str(self._number)},
+            )
+        return _Process(popen, connection)
 
     def _close(self, *, seconds: float = _END_SECONDS) -> int:
         """Wait for the end of the process, close the connection, and return the exit code."""
@@ -212,6 +213,16 @@ class Worker:
         code = end_process(process.popen, seconds=seconds)
         process.connection.close()
         return code
+
+
+def _send(call: tuple[str, str, str], process: _Process) -> bool:
+    """Send a call to a process; return whether it has begun, False if the process has ended."""
+    try:
+        process.connection.send(call)
+        process.connection.recv()
+    except (EOFError, ConnectionError):
+        return False
+    return True
 
 
 def _receive(
