@@ -87,7 +87,7 @@ def p_value(first: Answers, second: Answers, *, name: str) -> float | None:
         )
         for side, answers in (("first", first), ("second", second))
     )
-    return compare([[Pair("first", "second", "task", "task", (one, other))]])[0].p
+    return compare([[Pair("first", "second", "task", (one, other))]])[0].p
 
 
 def verdict_rates(

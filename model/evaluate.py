@@ -9,9 +9,10 @@ predicts; this module does not load torch.
 
 from __future__ import annotations
 
+import itertools
 import json
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +23,6 @@ from model.finetuning.jobs import METRICS_FILE, EvaluationJob
 from model.task_results import (
     DEV,
     EvaluationResult,
-    GridPoint,
     ScoredTrial,
     TrialResult,
     join_cuts,
@@ -45,7 +45,6 @@ from schemas.trial_names import AXES, grid_point, trial_entry
 
 if TYPE_CHECKING:
     from model.finetuning import prediction as prediction  # runs elsewhere: part of the key
-    from model.tasks.row_terms import RowTerms
     from model.tasks.task_types import TaskType
 
 
@@ -74,11 +73,8 @@ class Comparison(NamedTuple):
     best: list[Trial]
     """Trials from best to worst; equal ones in the order of `read_trials`."""
 
-    points: tuple[GridPoint, ...]
-    """Grid points in the order of the trials."""
-
     best_point: str
-    """Name of the point with the highest mean."""
+    """Name of the grid point with the highest mean."""
 
     @property
     def restarts(self) -> list[Trial]:
@@ -120,19 +116,9 @@ def compare(trials: list[Trial], *, metric: str) -> Comparison:
             )
         scores[trial.name] = value
         points.setdefault(trial.point, []).append(value)
-    means = {name: statistics.fmean(values) for name, values in points.items()}
     return Comparison(
         best=sorted(trials, key=lambda trial: -scores[trial.name]),
-        points=tuple(
-            GridPoint(
-                name=name,
-                mean=means[name],
-                sd=statistics.stdev(values) if len(values) > 1 else 0.0,
-                runs=len(values),
-            )
-            for name, values in points.items()
-        ),
-        best_point=max(means, key=means.__getitem__),
+        best_point=max(points, key=lambda name: statistics.fmean(points[name])),
     )
 
 
@@ -169,28 +155,25 @@ def evaluate(
         chosen = list(distinct.values())[: config.ensemble_size]
         splits = tuple(split for split in splits_of(examples) if split not in _TRAINED_ON)
         threshold = work.predict(chosen, splits)
-        scores = {split: work.score(split) for split in splits}
-        known = {split: metrics for split, metrics in scores.items() if metrics}
+        known = {split: metrics for split in splits if (metrics := work.score(split))}
         restarts = work.score_restarts(compared, chosen, known=known)
         for split in splits:
+            rows, predictions = read_examples(examples, split), work.read(split)
             official = work.task_type.official_files(
-                read_examples(examples, split),
-                work.read(split),
-                task=task,
-                split=split,
-                threshold=threshold,
+                rows, predictions, task=task, split=split, threshold=threshold
             )
             for name, content in official.items():
                 Path(folder, name).write_bytes(content)
         Path(folder, METRICS_FILE).write_bytes(to_json(known))
         files = write_folder(Path(folder), output=output)
-        baseline = work.score_majority(known)
+        baseline = {split: work.score_majority(split) for split in known}
         majority_label = str(work.majority_answer.get("label", ""))
         row_terms = work.write_row_terms(compared.restarts, output=output)
-    rows: Mapping[str, int] = examples.statistics["splits"]
     trained = [trial.result.cut for trial in (*compared.restarts, *chosen)]
     warnings = [read_warnings(trial.artifact.statistics) for trial in compared.restarts]
-    best, data = chosen[0].result, {"data": examples.statistics.get("data", "")}
+    best, own = chosen[0].result, {"start": config.start}
+    if data := examples.statistics.get("data"):
+        own["data"] = data
     result = EvaluationResult(
         task=task.name,
         kind=task.type,
@@ -199,9 +182,7 @@ def evaluate(
         ensemble=len(chosen),
         members=tuple(trial.name for trial in chosen),
         method=best.method,
-        model=best.model.model_copy(
-            update={"start": config.start, **(data if data["data"] else {})}
-        ),
+        model=best.model.model_copy(update=own),
         metrics=known,
         baseline=baseline,
         majority_label=majority_label,
@@ -216,13 +197,12 @@ def evaluate(
             )
             for trial in sorted(trials, key=lambda trial: trial.name)
         ),
-        points=compared.points,
         best=compared.best[0].name,
         best_point=compared.best_point,
     )
     return StageOutput(
         files=tuple(sorted((*files, row_terms), key=lambda entry: entry.path)),
-        counters={f"predictions-{split}": rows[split] for split in splits},
+        counters={f"predictions-{name}": examples.statistics["splits"][name] for name in splits},
         statistics=result.to_statistics(),
         notes=_notes(config, task, chosen=chosen),
     )
@@ -250,11 +230,11 @@ class _Work:
     def predict(self, trials: list[Trial], splits: Sequence[str]) -> float:
         """Write the predictions of a model or an ensemble on each split; return their threshold."""
         best = trials[0]
-        if len(trials) == 1 and "dev" in splits:
+        if len(trials) == 1 and DEV in splits:
             # The trial already has predictions on dev.
-            path = predictions_file("dev")
+            path = predictions_file(DEV)
             Path(self.folder, path).write_bytes(input_file(best.artifact, path).read())
-            splits = [split for split in splits if split != "dev"]
+            splits = [split for split in splits if split != DEV]
         if not splits:
             return best.result.threshold
         for trial in trials:
@@ -293,39 +273,36 @@ class _Work:
             chosen: Selected models.
             known: Scores of the selected model on splits with known answers.
         """
-        splits = [split for split in known if split != "dev"]
+        splits = [split for split in known if split != DEV]
         if not splits or any(trial_entry(trial.name) for trial in compared.best):
             return {}
-        scores = {}
-        if len(chosen) == 1:
-            scores[chosen[0].name] = {split: known[split] for split in splits}
-        for trial in compared.restarts:
-            if trial.name in scores:
-                continue
-            with TemporaryDirectory(prefix="bertloom-restart-") as own:
+        single = {split: known[split] for split in splits}
+        scores = {chosen[0].name: single} if len(chosen) == 1 else {}
+        for trial in (trial for trial in compared.restarts if trial.name not in scores):
+            with TemporaryDirectory(prefix="restart-", dir=self.folder) as own:
                 work = replace(self, folder=own)
                 work.predict([trial], splits)
                 scores[trial.name] = {split: work.score(split) for split in splits}
                 for split in splits:
                     path = Path(self.folder, predictions_file(f"{split}-{trial.name}"))
-                    path.write_bytes(Path(own, predictions_file(split)).read_bytes())
+                    Path(own, predictions_file(split)).rename(path)
         return scores
 
     def write_row_terms(self, restarts: Sequence[Trial], *, output: str) -> FileEntry:
         """Write the terms of dev for each restart and for the majority class."""
         from model.tasks.row_terms import write_row_terms  # lazy: heavy imports
 
+        dev = read_examples(self.examples, DEV)
+        made = itertools.chain(
+            ((trial.name, _read_dev_predictions(trial)) for trial in restarts),
+            [("", self.task_type.repeat_answer(dev, self.majority_answer))],
+        )
+        terms = (
+            (name, self.task_type.row_terms(dev, predictions, task=self.task))
+            for name, predictions in made
+        )
         rows = input_file(self.examples, "dev.arrow").sha256
-        return write_row_terms(self._row_terms(restarts), rows=rows, output=output)
-
-    def _row_terms(self, restarts: Sequence[Trial]) -> Iterator[tuple[str, dict[str, RowTerms]]]:
-        dev = read_examples(self.examples, "dev")
-        for trial in restarts:
-            file = input_file(trial.artifact, predictions_file("dev"))
-            predictions = [json.loads(line) for line in file.read().splitlines()]
-            yield trial.name, self.task_type.row_terms(dev, predictions, task=self.task)
-        predictions = self.task_type.repeat_answer(dev, self.majority_answer)
-        yield "", self.task_type.row_terms(dev, predictions, task=self.task)
+        return write_row_terms(terms, rows=rows, output=output)
 
     @cached_property
     def majority_answer(self) -> dict[str, Any]:
@@ -334,14 +311,16 @@ class _Work:
         train = read_examples(self.examples, "train")
         return self.task_type.majority_answer(train, task=self.task, labels=labels)
 
-    def score_majority(self, splits: Iterable[str]) -> dict[str, dict[str, float]]:
-        """Return the metrics of always giving the most frequent answer of train, by split."""
-        answer, metrics = self.majority_answer, {}
-        for split in splits:
-            rows = read_examples(self.examples, split)
-            predictions = self.task_type.repeat_answer(rows, answer)
-            metrics[split] = self.task_type.score(rows, predictions, task=self.task)
-        return metrics
+    def score_majority(self, split: str) -> dict[str, float]:
+        """Return the metrics of always giving the most frequent answer of train."""
+        rows = read_examples(self.examples, split)
+        predictions = self.task_type.repeat_answer(rows, self.majority_answer)
+        return self.task_type.score(rows, predictions, task=self.task)
+
+
+def _read_dev_predictions(trial: Trial) -> list[dict[str, Any]]:
+    file = input_file(trial.artifact, predictions_file(DEV))
+    return [json.loads(line) for line in file.read().splitlines()]
 
 
 def _notes(config: EvaluateConfig, task: Task, *, chosen: list[Trial]) -> tuple[str, ...]:

@@ -55,16 +55,15 @@ def _format_range(values: Sequence[float]) -> str:
 def summarize_evaluation(manifest: Manifest) -> str:
     """Return the scores of the best point: `accuracy 91.2 ± 0.4, 5 restarts, best 91.7`."""
     result = read_evaluation(manifest)
-    point = next(point for point in result.points if point.name == result.best_point)
-    value = result.metrics.get(DEV, {}).get(result.metric)
-    which = "best" if result.ensemble == 1 else f"{result.ensemble} together"
-    best = "" if value is None else f", {which} {format_percent(value)}"
-    text = f"{result.metric} {format_percent(point.mean)}"
-    if point.runs > 1:
-        text += f" ± {format_percent(point.sd)}, {point.runs} restarts{best}"
-    elif len(result.points) > 1 or result.ensemble > 1:
-        text += best
-    return f"{text}{_in_parentheses(result.cut.on(DEV))}"
+    scores = result.scores(DEV, result.metric)
+    parts = [f"{result.metric} {format_percent(scores.mean, scores.sd)}"]
+    if scores.restarts > 1:
+        parts.append(f"{scores.restarts} restarts")
+    if result.ensemble > 1:
+        parts.append(f"{result.ensemble} together {format_percent(scores.ensemble)}")
+    elif scores.restarts > 1:
+        parts.append(f"best {format_percent(scores.best)}")
+    return f"{', '.join(parts)}{_in_parentheses(result.cut.on(DEV))}"
 
 
 def summarize_tables(manifest: Manifest) -> str:
@@ -84,7 +83,8 @@ def score_cut(name: str, statistics: Mapping[str, Any]) -> tuple[str, ...]:
     if kind == "entries":  # names of entries may have dots
         cuts = ((entry, about.get("cut", ())) for entry, about in statistics[kind].items())
         return tuple(next((cut for entry, cut in cuts if name.startswith(f"{kind}.{entry}.")), ()))
-    return _cut_of(statistics).on(path[0]) if kind == "metrics" else ()
+    cut = Cut.model_validate(statistics.get("cut", {}))
+    return cut.on(path[0]) if kind == "metrics" else ()
 
 
 def _in_parentheses(texts: Iterable[str]) -> str:
@@ -93,11 +93,7 @@ def _in_parentheses(texts: Iterable[str]) -> str:
 
 
 def _cut_on_dev(manifest: Manifest) -> tuple[str, ...]:
-    return _cut_of(manifest.statistics).on(DEV)
-
-
-def _cut_of(statistics: Mapping[str, Any]) -> Cut:
-    return Cut.model_validate(statistics.get("cut", {}))
+    return score_cut(f"metrics.{DEV}", manifest.statistics)
 
 
 def _dev_metrics(manifest: Manifest) -> list[tuple[str, float]]:

@@ -13,7 +13,7 @@ from model.tables.document import JSON_FILE, Tables, build_tables
 from model.tables.filled_tables import Sweep
 from model.tables.glue_submission import build_submission
 from model.tables.render import to_csv, to_markdown
-from model.tables.results import Evaluation, in_order, result_rows
+from model.tables.results import Evaluation, result_rows
 from model.tasks.row_terms import read_row_terms
 from model.training.artifact_files import write_file
 from schemas.errors import PredictionsError
@@ -49,7 +49,7 @@ def tabulate(
     evaluated = {name: item for name, item in inputs.items() if name not in names.values()}
     if not evaluated:
         raise PredictionsError("expected an evaluation to tabulate, got none: add one to finetune")
-    evaluations = in_order(
+    evaluations = [
         Evaluation.from_statistics(
             entry,
             item.statistics,
@@ -57,7 +57,7 @@ def tabulate(
             row_terms=read_row_terms(item),
         )
         for entry, item in evaluated.items()
-    )
+    ]
     results = result_rows(evaluations)
     sweep = Sweep(config, results, phases)
     # Compared variants are not submitted.

@@ -168,18 +168,6 @@ class ScoredTrial(GridCell):
     metrics: Metrics = {}
 
 
-class GridPoint(Result):
-    """Scores of a grid point's restarts in the main metric on dev."""
-
-    name: str
-    mean: float | None
-    sd: float | None = 0.0
-    """Standard deviation of a sample; 0 for one restart."""
-
-    runs: int
-    """Number of restarts."""
-
-
 class Scores(Result):
     """Scores of an entry in one metric on one split."""
 
@@ -234,7 +222,6 @@ class EvaluationResult(TaskResult):
     """Most frequent label of train; "" for tasks without labels."""
 
     trials: tuple[ScoredTrial, ...] = Field(default=(), alias="cells")
-    points: tuple[GridPoint, ...] = ()
     best: str = ""
     """Name of the trial with the best score on dev."""
 

@@ -35,7 +35,7 @@ class NumberSources:
 
     def of_rows(self, table: TextTable) -> list[str]:
         """Return the source of each row of a table, by the row's entry."""
-        if "minus" in table.header or "entry" not in table.header:
+        if "entry" not in table.header:
             return [self.tables] * len(table.rows)
         column = table.header.index("entry")
         return [self.of_entry(row[column]) for row in table.rows]
@@ -53,7 +53,7 @@ class NumberSources:
 
     def of_paper_table(self, filled: FilledTable) -> dict[str, list[str]]:
         """Return the sources of the cells of one of the paper's tables, by column."""
-        papers = [""] * len(filled.paper)
+        papers = [""] * len(filled.systems)
         last = [self.tables] if filled.majority is not None else []
         columns = {
             column.key: [

@@ -17,14 +17,7 @@ from flows.report.task_results import TaskResult, overview_table, task_results
 from flows.store.artifacts import ArtifactStore
 from model.tables.document import JSON_FILE, Tables
 from model.tables.filled_tables import FilledTable
-from model.tables.render import (
-    TextTable,
-    comparisons_table,
-    entries_table,
-    paper_table,
-    results_table,
-    variants_table,
-)
+from model.tables.render import TextTable, paper_table, result_tables, variants_table
 from model.task_results import wrong_fields
 from schemas.errors import ArtifactCorruptError, StoreError
 from schemas.manifest import Manifest
@@ -90,22 +83,19 @@ def show_results(tables: Tables, *, sources: NumberSources = NO_SOURCES) -> Resu
         tables: Tables of the run.
         sources: Artifacts that the numbers come from.
     """
-    rows, is_sweep = tables.main, any(table.axis for table in tables.tables)
+    is_sweep = any(table.axis for table in tables.tables)
     by_task = [] if is_sweep else task_results(tables)
-    grids = [results_table(rows), entries_table(rows)] if rows else []
-    if tables.comparisons:
-        grids.append(comparisons_table(tables))
     views = []
     for table in tables.tables:
         if table.rows:
             drawing = sweep_figure(table)
             differences = variants_table(table) if table.comparisons else None
-            views.append(TableView(table, paper_table(table), differences, drawing))
+            views.append(TableView(table, paper_table(table, tables), differences, drawing))
     return Results(
         tables=tables,
         overview=overview_table(by_task) if by_task else None,
         overview_figure=overview_figure(by_task) if by_task else None,
-        grids=grids,
+        grids=result_tables(tables, tables.main),
         paper=views,
         is_sweep=is_sweep,
         tasks=by_task,

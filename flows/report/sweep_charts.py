@@ -56,7 +56,7 @@ def read_lines(table: FilledTable) -> dict[str, Lines]:
         for row in table.rows:
             if column.metric != PERPLEXITY and (cell := row.cells.get(column.key)) is not None:
                 point = SweepPoint(float(row.variant), 100 * cell.value, 100 * (cell.sd or 0.0))
-                lines.setdefault(", ".join(row.context.values()), []).append(point)
+                lines.setdefault(row.context_label, []).append(point)
         if lines:
             by_task[column.key] = {name: sorted(points) for name, points in lines.items()}
     return by_task

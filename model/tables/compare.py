@@ -97,9 +97,6 @@ class Pair(NamedTuple):
     title: str
     """Task with the name of its data, or column of the table."""
 
-    column: str
-    """Name of the task, or column of the table."""
-
     sides: tuple[Side, Side]
     context: str = ""
     paper: float | None = None
@@ -224,7 +221,7 @@ def _test(group: Sequence[Pair], means: dict[int, Float64s], *, draws: int) -> C
         first=pair.first,
         second=pair.second,
         title=pair.title if len(group) == 1 else MEAN,
-        columns=tuple(pair.column for pair in group),
+        columns=tuple(pair.title for pair in group),
         context=pair.context,
         paper=round(statistics.fmean(paper), 2) if len(paper) == len(group) else None,
         first_mean=statistics.fmean(side.mean for side in first),

@@ -12,7 +12,6 @@ from model.tables.verdicts import (
     compare_entries,
     compare_with_majority,
     find_verdicts,
-    table_verdict,
 )
 from model.task_results import Result
 
@@ -41,6 +40,17 @@ class Tables(Result):
         """Most important sentence, or ""."""
         return self.verdicts[0].sentence if self.verdicts else ""
 
+    def verdict_on(self, table: FilledTable) -> str:
+        """Return the verdicts on the rows of a table."""
+        entries = {entry for row in table.rows for entry in row.entries}
+        sentences = [
+            item.sentence
+            for item in self.verdicts
+            if item.table == table.key
+            or (item.kind == "pretraining" and item.test.first in entries)
+        ]
+        return ". ".join(sentences or ["No two of our rows were compared"]) + "."
+
     def to_json(self) -> bytes:
         """Return the file; keys are sorted, so that equal tables give equal bytes."""
         data = self.model_dump(mode="json")
@@ -61,9 +71,6 @@ def build_tables(sweep: Sweep) -> Tables:
         results=tuple(results),
         comparisons=comparisons,
         baselines=baselines,
-        tables=tuple(
-            table.model_copy(update={"verdict": table_verdict(table, results, verdicts)})
-            for table in tables
-        ),
+        tables=tables,
         verdicts=verdicts,
     )

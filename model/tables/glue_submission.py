@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import io
-import itertools
 import json
 import math
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from model.formatting import format_percent
@@ -73,25 +72,24 @@ def build_submission(
     entries: dict[str, str] = {}
     candidates = _find_candidates(evaluations, inputs=inputs)
     for name in (name for name in SERVER_FILES if name in candidates):
-        (chosen, file), *others = sorted(candidates[name], key=_rank)
+        (chosen, file), *others = candidates[name]
         notes += _choice_notes(name, chosen, [evaluation for evaluation, _ in others])
         predictions = [json.loads(line) for line in file.read().splitlines()]
         predictions.sort(key=lambda item: (len(item["id"]), item["id"]))
-        count = len(predictions)
+        count, expected = len(predictions), SERVER_FILES[name]
         if [item["id"] for item in predictions] != [str(number) for number in range(count)]:
             notes.append(
                 f"{name}: skipped: the server expects ids from 0 to n - 1, those of the "
                 f"{count:,} predictions of {chosen.entry} are others"
             )
             continue
-        if count != SERVER_FILES[name]:
+        if count != expected:
             notes.append(
-                f"{name}: {count:,} rows of {chosen.entry}; the server expects "
-                f"{SERVER_FILES[name]:,}, those of GLUE's own test file"
+                f"{name}: {count:,} rows of {chosen.entry}; the server expects {expected:,}, those "
+                "of GLUE's own test file"
             )
-        answers: Iterable[str] = map(_answer, predictions)
-        if name == _MAJORITY_FILE:
-            answers = itertools.repeat(chosen.result.majority_label, count)
+        majority = chosen.result.majority_label if name == _MAJORITY_FILE else None
+        answers = [_answer(item) if majority is None else majority for item in predictions]
         rows = (f"{number}\t{answer}\n" for number, answer in enumerate(answers))
         texts[name], entries[name] = "".join([_HEADER, *rows]), chosen.entry
     missing = tuple(name for name in SERVER_FILES if name not in texts)
@@ -103,22 +101,21 @@ def build_submission(
 def _find_candidates(
     evaluations: Sequence[Evaluation], *, inputs: Mapping[str, StageInput]
 ) -> dict[str, list[tuple[Evaluation, InputFile]]]:
-    """Return the entries with predictions for each file of the server, and their predictions."""
+    """Return the predictions for each file of the server with their entries, best on dev first."""
+    ranked = sorted(evaluations, key=lambda item: (-_dev_score(item), item.entry))
     candidates: dict[str, list[tuple[Evaluation, InputFile]]] = {}
-    for evaluation in evaluations:
+    for evaluation in (item for item in ranked if not item.result.model.data):
         artifact = inputs[evaluation.entry]
         files = {entry.path: InputFile.of(artifact, entry) for entry in artifact.files}
         for split, name in TASKS[evaluation.result.task].submission.items():
-            if (file := files.get(predictions_file(split))) and not evaluation.result.model.data:
+            if file := files.get(predictions_file(split)):
                 candidates.setdefault(name, []).append((evaluation, file))
     return candidates
 
 
-def _rank(candidate: tuple[Evaluation, InputFile]) -> tuple[float, str]:
-    """Return a sort key: the best on dev first."""
-    evaluation, _ = candidate
+def _dev_score(evaluation: Evaluation) -> float:
     score = evaluation.result.dev_score
-    return math.inf if score is None else -score, evaluation.entry
+    return -math.inf if score is None else score
 
 
 def to_zip(texts: Mapping[str, str]) -> bytes:
@@ -146,15 +143,11 @@ def _choice_notes(name: str, chosen: Evaluation, others: Sequence[Evaluation]) -
             f"{chosen.entry}"
         )
     elif others:
-        names = ", ".join(f"{one.entry} ({_dev_score(one)})" for one in (chosen, *others))
+        names = ", ".join(
+            f"{one.entry} ({one.result.metric} {format_percent(one.result.dev_score)} on dev)"
+            for one in (chosen, *others)
+        )
         yield f"{name}: {names} answer it; taken: {chosen.entry}, the best on dev"
-
-
-def _dev_score(evaluation: Evaluation) -> str:
-    score = evaluation.result.dev_score
-    if score is None:
-        return "no dev score"
-    return f"{evaluation.result.metric} {format_percent(score)} on dev"
 
 
 def _answer(prediction: Mapping[str, Any]) -> str:

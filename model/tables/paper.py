@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections.abc import Mapping, Sequence
 from importlib import resources
@@ -38,9 +39,9 @@ class Column(Result):
 class System(Result):
     """A row of a table."""
 
-    name: str
-    values: tuple[float | None, ...]
-    """Values by column; None where the paper has none."""
+    name: str = Field(alias="system")
+    values: dict[str, float | None]
+    """Numbers by column, times 100 as printed; None where the paper has none."""
 
     key: str = ""
     """Name of a variant of an ablation, layers of a frozen BERT_BASE
@@ -65,14 +66,14 @@ class PaperTable(Result):
     key: str
     title: str = ""
     columns: tuple[Column, ...] = ()
-    systems: tuple[System, ...] = ()
+    systems: tuple[System, ...] = Field(default=(), alias="paper")
     """Rows; none for Figure 5, which the paper prints without numbers."""
 
-    is_ordered: bool = False
+    is_ordered: bool = Field(default=False, exclude=True)
     """True if the variants are sizes or steps, each compared with the previous one."""
 
-    pairs: tuple[VariantPair, ...] = ()
-    noun: str = ""
+    pairs: tuple[VariantPair, ...] = Field(default=(), exclude=True)
+    noun: str = Field(default="", exclude=True)
     """Word before variants in a verdict without words for the change: `Size 2-64-1 instead of`."""
 
     notes: tuple[str, ...] = ()
@@ -84,10 +85,23 @@ class PaperTable(Result):
 
     def value(self, system: str, column: str) -> float | None:
         """Return the number of a system by its key or its name; None if it has none."""
-        for row in self.systems:
-            if system == (row.key or row.name):
-                return dict(zip(self.columns_by_key, row.values, strict=True)).get(column)
-        return None
+        rows = (row.values for row in self.systems if system == (row.key or row.name))
+        return next(rows, {}).get(column)
+
+    @property
+    def has_average(self) -> bool:
+        """True if the last column is the mean of all columns."""
+        return any(system.average is not None for system in self.systems)
+
+    def average(self, scores: Mapping[str, float]) -> float | None:
+        """Return the mean over all columns; None if one is missing, or without such a column.
+
+        Table 1 has no WNLI, and MNLI's matched and mismatched sets are two of its nine columns. The
+        paper's rows give its printed averages this way, but for BiLSTM+ELMo+Attn: 70.94, not 71.0.
+        """
+        if not self.has_average or not self.columns_by_key.keys() <= scores.keys():
+            return None
+        return statistics.fmean(scores[key] for key in self.columns_by_key)
 
     def difference(self, first: str, second: str, column: str) -> float | None:
         """Return the first system minus the second, as printed; None if one has no number."""
@@ -123,7 +137,12 @@ class _Paper(Result):
 
 def _read_paper() -> _Paper:
     text = resources.files(__package__).joinpath("paper.yaml").read_text(encoding="utf-8")
-    return _Paper.model_validate(yaml.load(text, Loader=yaml.CSafeLoader))
+    content = yaml.load(text, Loader=yaml.CSafeLoader)
+    for table in itertools.chain.from_iterable(content.values()):
+        keys = [column["key"] for column in table["columns"]]
+        for system in table.get("systems", ()):
+            system["values"] = dict(zip(keys, system["values"], strict=True))
+    return _Paper.model_validate(content)
 
 
 _PAPER = _read_paper()
@@ -138,15 +157,3 @@ FEATURES_TABLE = PAPER_TABLES["table-7"]
 """Table with a row for each choice of layers of a frozen BERT_BASE."""
 
 STEPS_FIGURE = ABLATIONS["figure-5"]
-
-
-def glue_average(scores: Mapping[str, float]) -> float | None:
-    """Return the mean over the nine columns of Table 1; None if one is missing.
-
-    It has no WNLI, and MNLI's matched and mismatched sets are two of the nine. The paper's own rows
-    give its printed averages this way, but for BiLSTM+ELMo+Attn: 70.94, printed as 71.0.
-    """
-    columns = [column.key for column in GLUE_TABLE.columns]
-    if not all(column in scores for column in columns):
-        return None
-    return statistics.fmean(scores[column] for column in columns)

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import csv
 import io
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from model.formatting import format_percent
 from model.tables.compare import LEVEL, MEAN, Comparison
 from model.tables.document import Tables
-from model.tables.filled_tables import FilledTable, OurRow, PaperRow, other_splits
-from model.tables.paper import Column
+from model.tables.filled_tables import FilledTable, OurRow, other_splits
+from model.tables.paper import Column, PaperModel
 from model.tables.results import MAJORITY_CLASS, ResultRow
+from model.tasks import TASKS
 from model.tasks.reduced_data import cut_notes, marked
 
 CSV_COLUMNS = ("entry", "task", "split", "metric", "statistic", "value", "cut", "reference")
@@ -26,7 +27,7 @@ TEST_NOTE = (
     "restarts resampled, with two restarts or more of both."
 )
 
-_OPTIONAL = frozenset({"ensemble", "reference", "with", "the paper's"})
+_OPTIONAL = frozenset({"ensemble", MAJORITY_CLASS, "reference", "with", "the paper's", "Average"})
 """Columns that a table lacks if all their cells are empty."""
 
 
@@ -56,15 +57,32 @@ class TextTable(NamedTuple):
 def text_tables(tables: Tables) -> list[TextTable]:
     """Return the tables of results, entries and comparisons, and the paper's tables with results
     of the recipe, each with the comparisons of its variants."""
-    rows = tables.results
-    listed = [row for row in rows if row.is_listed]
-    grids = [results_table(listed), entries_table(rows)] if rows else []
-    if tables.comparisons:
-        grids.append(comparisons_table(tables))
+    grids = result_tables(
+        tables, [row for row in tables.results if row.metric in TASKS[row.task].metrics]
+    )
     for table in tables.tables:
-        grids += [paper_table(table)] if table.rows else []
+        grids += [paper_table(table, tables)] if table.rows else []
         grids += [variants_table(table)] if table.comparisons else []
     return grids
+
+
+def result_tables(tables: Tables, rows: Sequence[ResultRow]) -> list[TextTable]:
+    """Return rows of results, their entries, and the comparisons of entries."""
+    grids = [results_table(rows), entries_table(rows)] if rows else []
+    if tables.comparisons:
+        cut = {row.entry: row.cut for row in tables.main}
+        note = (
+            "Means over the restarts of each entry's best grid point, which was chosen on the same "
+            "dev rows: means lean upward, and more after wider grids."
+        )
+        title = "Entries on the same task"
+        grids.append(comparisons_table(title, tables.comparisons, notes=[note], cut=cut))
+    return grids
+
+
+def variants_table(filled: FilledTable) -> TextTable:
+    """Return the comparisons of a table's variants, with the paper's differences."""
+    return comparisons_table(f"{filled.heading}: differences", filled.comparisons)
 
 
 def _text_table(
@@ -78,11 +96,8 @@ def _text_table(
         notes: Notes below the table.
         numbers: First column of numbers.
     """
-    header = [
-        name
-        for name in groups[0][0]
-        if name not in _OPTIONAL or any(row.get(name) for group in groups for row in group)
-    ]
+    every = [row for group in groups for row in group]
+    header = [n for n in every[0] if n not in _OPTIONAL or any(row.get(n) for row in every)]
     cells = tuple(tuple(tuple(row.get(n, "") for n in header) for row in rows) for rows in groups)
     return TextTable(title, tuple(header), cells, tuple(notes), texts=header.index(numbers))
 
@@ -108,43 +123,33 @@ def entries_table(rows: Sequence[ResultRow]) -> TextTable:
 
 
 def results_table(rows: Sequence[ResultRow]) -> TextTable:
-    """Return the entries by task, a row for each split and metric, then the majority class."""
-    groups: dict[str, list[ResultRow]] = {}
-    for row in rows:
-        groups.setdefault(row.task, []).append(row)
-    cells = [[*map(_result_cells, group), *_majority_cells(group)] for group in groups.values()]
-    return _text_table("Results", *cells, notes=_result_notes(rows), numbers="mean ± sd")
+    """Return a row for each entry, split and metric."""
+    cells = [
+        {
+            "task": row.name,
+            "entry": row.entry,
+            "split": row.split,
+            "metric": row.metric,
+            "mean ± sd": marked(format_percent(row.mean, row.sd), row.cut),
+            "restarts": str(row.restarts or ""),
+            "best": marked(format_percent(row.best), row.cut),
+            "ensemble": marked(format_percent(row.ensemble), row.cut),
+            MAJORITY_CLASS: format_percent(row.majority),
+            "BERT_BASE": _paper_score(row, "BERT_BASE"),
+            "BERT_LARGE": _paper_score(row, "BERT_LARGE"),
+            "reference": row.reference,
+        }
+        for row in rows
+    ]
+    return _text_table("Results", cells, notes=_result_notes(rows), numbers="mean ± sd")
 
 
-def _result_cells(row: ResultRow) -> dict[str, str]:
-    cells = {
-        "task": row.name,
-        "entry": row.entry,
-        "split": row.split,
-        "metric": row.metric,
-        "mean ± sd": marked(format_percent(row.mean, row.sd), row.cut),
-        "restarts": str(row.restarts or ""),
-        "best": marked(format_percent(row.best), row.cut),
-        "ensemble": marked(format_percent(row.ensemble), row.cut),
-        "BERT_BASE": "",
-        "BERT_LARGE": "",
-        "reference": row.reference,
-    }
+def _paper_score(row: ResultRow, model: PaperModel) -> str:
+    """Return a score of the paper, with its split if ours is on another one."""
+    if (value := row.paper.get(model)) is None:
+        return ""
     is_same = row.split.partition("-")[0] == row.paper_split
-    for model, value in row.paper.items():
-        cells[model] = f"{value:.1f}" if is_same else f"{value:.1f} ({row.paper_split})"
-    return cells
-
-
-def _majority_cells(rows: Sequence[ResultRow]) -> Iterator[dict[str, str]]:
-    """Yield a row of the majority class for each split and metric."""
-    known: dict[tuple[str, str], str] = {}
-    for row in rows:
-        known.setdefault((row.split, row.metric), format_percent(row.majority))
-    for (split, metric), score in known.items():
-        if score:
-            cells = {"task": rows[0].name, "entry": MAJORITY_CLASS}
-            yield {**cells, "split": split, "metric": metric, "mean ± sd": score}
+    return f"{value:.1f}" if is_same else f"{value:.1f} ({row.paper_split})"
 
 
 def _result_notes(rows: Sequence[ResultRow]) -> list[str]:
@@ -169,103 +174,92 @@ def _result_notes(rows: Sequence[ResultRow]) -> list[str]:
     return notes + cut_notes((row.entry, row.cut) for row in rows)
 
 
-def comparisons_table(tables: Tables) -> TextTable:
-    """Return the difference of means of each two entries of a task with its 95 % interval."""
-    comparisons = tables.comparisons
-    cut: dict[str, tuple[str, ...]] = defaultdict(tuple)
-    cut |= {row.entry: row.cut for row in tables.main}
-    cells = [
+def comparisons_table(
+    title: str,
+    comparisons: Sequence[Comparison],
+    *,
+    notes: Iterable[str] = (),
+    cut: Mapping[str, Sequence[str]] = MappingProxyType({}),
+) -> TextTable:
+    """Return the difference of each two sides with its test.
+
+    Args:
+        title: Title of the table.
+        comparisons: Comparisons of one family.
+        notes: Further notes.
+        cut: Reductions of data by side.
+    """
+    cells = []
+    for item in comparisons:
+        reductions = [text for side in (item.first, item.second) for text in cut.get(side, ())]
+        ends = [_signed(end) for end in (item.low, item.high) if end is not None]
+        cells.append(
+            {
+                "on": f"mean of {len(item.columns)}" if item.title == MEAN else item.title,
+                "first": item.first,
+                "is": item.verdict,
+                "than": item.second,
+                "with": item.context,
+                "difference": marked(_signed(item.difference), reductions),
+                "95 % interval": " to ".join(ends),
+                "p (Holm)": "" if item.adjusted is None else f"{item.adjusted:.2g}",
+                "restarts": "/".join(map(str, item.runs)),
+                "rows": f"{item.rows:,}" if item.rows else "",
+                "the paper's": "" if item.paper is None else f"{item.paper:+.1f}",
+            }
+        )
+    sides = dict.fromkeys(side for item in comparisons for side in (item.first, item.second))
+    cuts = cut_notes((side, cut.get(side, ())) for side in sides)
+    notes = ["Times 100.", TEST_NOTE, *notes, *cuts]
+    return _text_table(title, cells, notes=notes, numbers="difference")
+
+
+def _signed(share: float) -> str:
+    return f"{100 * share:+.1f}"
+
+
+def paper_table(filled: FilledTable, tables: Tables) -> TextTable:
+    """Return the rows of the paper, of the recipe and of the majority class, and the verdict."""
+    paper = [
         {
-            "task": f"mean of {len(item.columns)} tasks" if item.title == MEAN else item.title,
-            "entry": item.first,
-            "minus": item.second,
-            **_test_cells(item),
+            "system": row.name,
+            **{c.key: _paper_number(row.values.get(c.key), c) for c in filled.columns},
+            "Average": "" if row.average is None else f"{row.average:.1f}",
+            "restarts": "",
         }
-        for item in comparisons
+        for row in filled.systems
     ]
-    for row, item in zip(cells, comparisons, strict=True):
-        row["difference"] = marked(row["difference"], cut[item.first] + cut[item.second])
-    notes = [
-        "Means over the restarts of each entry's best grid point on dev, times 100.",
-        TEST_NOTE,
-        "The grid points were chosen on the same dev rows, so means lean upward, and more after "
-        "wider grids.",
-        *cut_notes((side, cut[side]) for i in comparisons for side in (i.first, i.second)),
-    ]
-    return _text_table("Entries on the same task", cells, notes=notes, numbers="difference")
-
-
-def variants_table(filled: FilledTable) -> TextTable:
-    """Return the comparisons of a table's variants, with the paper's differences."""
-    cells = [
-        {
-            "column": item.title,
-            "variant": item.first,
-            "is": item.verdict,
-            "than": item.second,
-            "with": item.context,
-            **_test_cells(item),
-            "the paper's": "" if item.paper is None else f"{item.paper:+.1f}",
-        }
-        for item in filled.comparisons
-    ]
-    notes = ["Times 100.", TEST_NOTE]
-    return _text_table(f"{filled.heading}: differences", cells, notes=notes, numbers="difference")
-
-
-def _test_cells(item: Comparison) -> dict[str, str]:
-    interval = ""
-    if item.low is not None and item.high is not None:
-        interval = f"{100 * item.low:+.1f} to {100 * item.high:+.1f}"
-    return {
-        "difference": f"{100 * item.difference:+.1f}",
-        "95 % interval": interval,
-        "p (Holm)": "" if item.adjusted is None else f"{item.adjusted:.2g}",
-        "restarts": "/".join(map(str, item.runs)),
-        "rows": f"{item.rows:,}" if item.rows else "",
-    }
-
-
-def paper_table(filled: FilledTable) -> TextTable:
-    """Return the rows of the paper, of the recipe and of the majority class."""
-    header = ["system", *(column.key for column in filled.columns)]
-    header += ["Average", "restarts"] if filled.has_average else ["restarts"]
-    paper = tuple((row.name, *_paper_cells(row, filled), "") for row in filled.paper)
-    ours = [(f"ours: {row.name}", *_our_cells(row, filled), row.restarts) for row in filled.rows]
+    ours = [_our_cells(row, filled, name=f"ours: {row.name}") for row in filled.rows]
     if (majority := filled.majority) is not None:
-        ours.append((majority.name, *_our_cells(majority, filled), ""))
+        ours.append(_our_cells(majority, filled, name=majority.name))
     references = [
         f"{row.name}: " + ", ".join(f"{key} {cell.reference}" for key, cell in cells.items())
         for row in filled.rows
         if (cells := {key: cell for key, cell in row.cells.items() if cell.reference})
     ]
-    notes = [f"References of our rows. {'; '.join(references)}."] if references else []
-    groups = (paper, tuple(ours))
-    verdict = [f"Verdict. {filled.verdict}"] if filled.verdict else []
-    return TextTable(filled.heading, tuple(header), groups, (*verdict, *filled.notes, *notes))
+    notes = [f"Verdict. {tables.verdict_on(filled)}", *filled.notes]
+    notes += [f"References of our rows. {'; '.join(references)}."] if references else []
+    return _text_table(filled.heading, paper, ours, notes=notes, numbers=filled.columns[0].key)
 
 
-def _paper_cells(row: PaperRow, filled: FilledTable) -> list[str]:
-    shown = [_paper_number(row.values[column.key], column) for column in filled.columns]
-    return shown + ([_paper_number(row.average)] if filled.has_average else [])
-
-
-def _paper_number(value: float | None, column: Column | None = None) -> str:
+def _paper_number(value: float | None, column: Column) -> str:
     """Return a number as the paper prints it: perplexities with two decimals."""
-    if value is None:
-        return "-"
-    return f"{value:.1f}" if column is None or column.is_share else f"{value:.2f}"
+    return "-" if value is None else f"{value:.{1 if column.is_share else 2}f}"
 
 
-def _our_cells(row: OurRow, filled: FilledTable) -> Iterator[str]:
-    """Yield cells; * marks those on the paper's split in a row that also has other splits."""
+def _our_cells(row: OurRow, filled: FilledTable, *, name: str) -> dict[str, str]:
+    """Return cells; * marks those on the paper's split in a row that also has other splits."""
     others = other_splits(filled.columns, row.cells)
-    for column in filled.columns:
-        cell = row.cells.get(column.key)
-        mark = "*" if others and column.key not in others else ""
-        yield cell.text + mark if cell else ""
-    if filled.has_average:
-        yield row.average.text if row.average else ""
+    texts = {
+        key: cell.text + ("*" if others and key not in others else "")
+        for key, cell in row.cells.items()
+    }
+    return {
+        "system": name,
+        **{column.key: texts.get(column.key, "") for column in filled.columns},
+        "Average": row.average.text if row.average else "",
+        "restarts": row.restarts,
+    }
 
 
 def to_markdown(tables: Tables) -> str:
@@ -305,15 +299,14 @@ def to_csv(rows: Sequence[ResultRow]) -> str:
 
 def _result_lines(row: ResultRow) -> Iterator[dict[str, object]]:
     about = {name: getattr(row, name) for name in ("entry", "task", "split", "metric")}
-    cut = {"cut": "; ".join(row.cut)}
+    ours = about | {"cut": "; ".join(row.cut), "reference": row.reference}
     values = {"mean": row.mean, "sd": row.sd, "runs": row.restarts, "best": row.best}
     values |= {"ensemble": row.ensemble, "cells": row.trials}
     values |= {f"run-{number}": value for number, value in enumerate(row.runs)}
+    values["majority"] = row.majority
     for name, value in values.items():
         if value is not None:
-            yield about | cut | {"statistic": name, "value": value, "reference": row.reference}
-    if row.majority is not None:
-        yield about | cut | {"statistic": "majority", "value": row.majority}
+            yield ours | {"statistic": name, "value": value}
     for model, score in row.paper.items():
         name = f"paper-{model}-{row.paper_split}"
         yield about | {"statistic": name, "value": round(score / 100, 6)}

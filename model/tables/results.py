@@ -39,7 +39,7 @@ class Evaluation:
 
     result: EvaluationResult
     content: str = ""
-    """First digits of the content digest of the artifact, or ""."""
+    """Content digest of the artifact, or ""."""
 
     samples: Mapping[tuple[str, str], Sample] = field(default_factory=dict)
     """Scores of dev rows by metric and entry, "" for the majority class."""
@@ -53,24 +53,13 @@ class Evaluation:
         content: str = "",
         row_terms: Iterable[StoredTerms] = (),
     ) -> Self:
-        """Return the evaluation in the statistics of an artifact.
-
-        Args:
-            entry: Name of the entry in the recipe.
-            statistics: Statistics of the artifact.
-            content: Content digest of the artifact.
-            row_terms: Scores of dev rows in the artifact.
+        """Return the evaluation in the statistics of an artifact, with its scores of dev rows.
 
         Raises:
             PredictionsError: The statistics are not those of an evaluation.
         """
         result = EvaluationResult.from_statistics(statistics, where=f"entry {entry}")
-        return cls(entry, result, digits_of(content), read_samples(entry, row_terms))
-
-
-def digits_of(content: str) -> str:
-    """Return the first digits of a content digest, which identify an artifact."""
-    return content.removeprefix("sha256:")[:_DIGITS]
+        return cls(entry, result, content, read_samples(entry, row_terms))
 
 
 def model_label(model: FinetunedModel, *, method: str, ensemble: int = 1) -> str:
@@ -121,9 +110,6 @@ class ResultRow(Scores):
     is_main: bool
     """True for the main metric of the task."""
 
-    is_listed: bool = Field(default=True, exclude=True)
-    """True for metrics of the task. Others are only in JSON and CSV."""
-
     cut: tuple[str, ...] = ()
     """Reductions of the data or the training."""
 
@@ -145,12 +131,6 @@ class ResultRow(Scores):
     ensemble_of: int
     """Number of models of the ensemble, or 1."""
 
-    paper_table: str = Field(default="", exclude=True)
-    """Table of the paper with these scores, or ""."""
-
-    paper_column: str = Field(default="", exclude=True)
-    """Key of the column in this table."""
-
     paper: dict[PaperModel, float]
     """Scores of the paper, times 100, as printed."""
 
@@ -165,6 +145,16 @@ class ResultRow(Scores):
     def name(self) -> str:
         """Name of the task in tables, with that of its data if it is not the task's own."""
         return task_label(self.title or self.task, self.data)
+
+    @property
+    def paper_cell(self) -> tuple[str, str]:
+        """Keys of the paper's table and column with these scores; empty without one."""
+        return TASKS[self.task].paper.get(f"{self.split}/{self.metric}", ("", ""))
+
+    @property
+    def side(self) -> Side:
+        """Mean of the entry as a side of a comparison."""
+        return Side(self.mean or 0.0, len(self.runs), self.sample)
 
 
 def task_label(name: str, data: str) -> str:
@@ -181,15 +171,12 @@ def with_bracket(text: str, remark: str) -> str:
     return f"{text[:-1]}, {remark})" if text.endswith(")") else f"{text} ({remark})"
 
 
-def in_order(evaluations: Iterable[Evaluation]) -> list[Evaluation]:
-    """Return evaluations sorted by task in the order of `TASKS`, then by entry."""
-    order = list(TASKS)
-    return sorted(evaluations, key=lambda item: (order.index(item.result.task), item.entry))
-
-
 def result_rows(evaluations: Iterable[Evaluation]) -> list[ResultRow]:
-    """Return one row per entry, split and metric; dev and the main metric first."""
-    return [row for item in evaluations for row in _rows(item, TASKS[item.result.task])]
+    """Return one row per entry, split and metric, by task in the order of `TASKS` and by entry; dev
+    and the main metric first."""
+    order = list(TASKS)
+    ranked = sorted(evaluations, key=lambda item: (order.index(item.result.task), item.entry))
+    return [row for item in ranked for row in _rows(item, TASKS[item.result.task])]
 
 
 def main_rows(rows: Iterable[ResultRow]) -> list[ResultRow]:
@@ -200,11 +187,6 @@ def main_rows(rows: Iterable[ResultRow]) -> list[ResultRow]:
 def comparable_rows(rows: Iterable[ResultRow]) -> list[ResultRow]:
     """Return the main rows with a mean."""
     return [row for row in main_rows(rows) if row.mean is not None]
-
-
-def side_of(row: ResultRow) -> Side:
-    """Return the mean of an entry as a side of a comparison."""
-    return Side(row.mean or 0.0, len(row.runs), row.sample)
 
 
 def _rows(item: Evaluation, task: Task) -> Iterator[ResultRow]:
@@ -240,7 +222,6 @@ def _rows(item: Evaluation, task: Task) -> Iterator[ResultRow]:
                 is_main=metric == result.metric,
                 sample=item.samples.get((metric, item.entry)) if is_dev and runs else None,
                 majority_sample=item.samples.get((metric, "")) if is_dev else None,
-                is_listed=metric in task.metrics,
                 cut=result.cut.on(split),
                 majority=find_score(result.baseline, split, metric),
                 reference=reference_to(item.content, f"{split}.{metric}" if has_value else ""),
@@ -248,14 +229,15 @@ def _rows(item: Evaluation, task: Task) -> Iterator[ResultRow]:
 
 
 def reference_to(content: str, metric: str = "") -> str:
-    """Return a reference to an artifact and one of its metrics, or "" for an unknown artifact."""
-    return f"{content}:{metric}" if content and metric else content
+    """Return a reference to an artifact by the first digits of its content, and to a metric."""
+    digits = content.removeprefix("sha256:")[:_DIGITS]
+    return f"{digits}:{metric}" if digits and metric else digits
 
 
 def _paper_scores(
     result: EvaluationResult, task: Task, *, split: str, metric: str
 ) -> dict[str, Any]:
-    """Return the column of a score in the paper, and the scores of the same method and layers."""
+    """Return the scores of the same method and layers in the paper."""
     if (cell := task.paper.get(f"{split}/{metric}")) is None:
         return {"paper": {}, "paper_split": ""}
     (key, column), layers = cell, result.model.feature_layers
@@ -265,9 +247,4 @@ def _paper_scores(
         models: tuple[PaperModel, ...] = ("BERT_BASE",) if layers else ("BERT_BASE", "BERT_LARGE")
         values = {model: table.value(layers or model, column) for model in models}
         known = {model: value for model, value in values.items() if value is not None}
-    return {
-        "paper_table": key,
-        "paper_column": column,
-        "paper": known,
-        "paper_split": table.columns_by_key[column].split if known else "",
-    }
+    return {"paper": known, "paper_split": table.columns_by_key[column].split if known else ""}

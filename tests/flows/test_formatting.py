@@ -72,13 +72,18 @@ def test_the_metric_that_chooses_comes_first() -> None:
 
 
 def test_evaluation_has_mean_deviation_and_restarts_in_percent() -> None:
+    point = "bs16-lr2e-05-ep3"
+    cells = [
+        {"name": f"{point}-r{number}", "restart": number, "metrics": {"dev": {"accuracy": score}}}
+        for number, score in enumerate((0.222, 0.276, 0.33))
+    ]
     statistics = {
         "task": "rte",
         "metric": "accuracy",
-        "points": [{"name": "point", "mean": 0.276, "sd": 0.054, "runs": 5}],
-        "best_point": "point",
+        "cells": cells,
+        "best_point": point,
         "metrics": {"dev": {"accuracy": 0.336}},
         "ensemble": 1,
     }
     amount = get_stage("evaluate").summary(made("evaluate", statistics))
-    assert amount == "accuracy 27.6 ± 5.4, 5 restarts, best 33.6"
+    assert amount == "accuracy 27.6 ± 5.4, 3 restarts, best 33.6"

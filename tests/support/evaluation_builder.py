@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -61,7 +60,6 @@ def written(
 
     best = max(cells, key=dev)
     chosen = best["metrics"]["dev"][metric] if ensemble == 1 else ensemble_value
-    known = [run for run in runs if run is not None and math.isfinite(run)]
     metrics: dict[str, dict[str, float | None]] = {"dev": {metric: chosen}}
     for split, values in (more or {}).items():
         metrics.setdefault(split, {}).update(values)
@@ -74,14 +72,6 @@ def written(
         "baseline": {} if baseline is None else {"dev": {metric: baseline}},
         "majority_label": next(iter(TASKS[task].labels), ""),
         "cells": cells,
-        "points": [
-            {
-                "name": f"{prefix}bs16-lr2e-05-ep3",
-                "mean": statistics.fmean(known) if known else None,
-                "sd": statistics.stdev(known) if len(known) > 1 else 0.0,
-                "runs": len(runs),
-            }
-        ],
         "best": best["name"],
         "best_point": f"{prefix}bs16-lr2e-05-ep3",
         "ensemble": ensemble,

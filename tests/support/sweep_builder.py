@@ -9,7 +9,7 @@ from support.evaluation_builder import BASE, evaluations, written
 
 from model.tables.document import Tables, build_tables
 from model.tables.filled_tables import Sweep
-from model.tables.results import in_order, result_rows
+from model.tables.results import result_rows
 from schemas.finetune_configs import ExpandedAxis, ExpandedEntry, TabulateConfig
 from schemas.manifest import StageInput
 
@@ -40,7 +40,7 @@ def source(
         swept: Entries of the sweep.
         perplexities: Held-out perplexity by phase.
     """
-    rows = result_rows(in_order(evaluations(*entries)))
+    rows = result_rows(evaluations(*entries))
     phases = {
         name: StageInput(
             name=name,

@@ -188,7 +188,7 @@ def block(lines: list[str], title: str) -> list[str]:
 def verdict(sentence: str) -> Verdict:
     test = Comparison(first="cola", second="cola-scratch", title="CoLA", columns=("cola",))
     about = {"task": "cola", "title": "CoLA", "sentence": sentence, "test": test}
-    return Verdict(kind="pretraining", outcome="better", **about)
+    return Verdict(kind="pretraining", **about)
 
 
 def test_run_with_tables_ends_with_some_verdicts_headline_and_report(store: ArtifactStore) -> None:

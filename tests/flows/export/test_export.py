@@ -238,10 +238,7 @@ def test_transformers_opens_exported_models(checkpoint: Path, tmp_path: Path) ->
         store, checkpoint, stage="finetune", statistics={**about, "method": "feature-based"}
     )
     inputs = tuple(input_ref(name, m) for name, m in {"r0": trial, "r1": features}.items())
-    chosen = {
-        "metric": "accuracy", "points": [{"name": "r", "mean": 0.5, "runs": 1}], "best_point": "r",
-        "cells": [], "ensemble": 1,
-    }  # fmt: skip
+    chosen = {"metric": "accuracy", "best_point": "r", "cells": [], "ensemble": 1}
     best, second, both = (
         put_files(
             store, checkpoint, stage="evaluate", inputs=inputs,

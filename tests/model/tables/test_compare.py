@@ -63,7 +63,7 @@ def test_dev_set_is_not_taken_for_all_rows() -> None:
         Side(float(right.mean()), 5, Sample(name, "rows", (mean_terms(right),) * 5))
         for name, right in (("first", first), ("second", second))
     )
-    (item,) = compare([[Pair("first", "second", "task", "task", (one, other))]])
+    (item,) = compare([[Pair("first", "second", "task", (one, other))]])
     assert item.p > LEVEL
     assert item.low < 0 < item.high
 
@@ -139,7 +139,7 @@ def test_large_families_have_enough_draws_for_a_verdict() -> None:
     for number in range(60):
         one = Side(1.0, 3, Sample(f"a{number}", f"rows {number}", (right,) * 3))
         other = Side(0.0, 3, Sample(f"b{number}", f"rows {number}", (wrong,) * 3))
-        family.append([Pair("a", "b", "task", "task", (one, other))])
+        family.append([Pair("a", "b", "task", (one, other))])
     assert all(item.adjusted < LEVEL for item in compare(family))
 
 

@@ -1,4 +1,4 @@
-"""Verdicts: what is compared, what is claimed, in which order, and below each table."""
+"""Verdicts: what is compared, what is claimed, and in which order."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from support.sweep_builder import source, steps_sweep, sweep_of
 
 from flows.report.result_charts import spread
 from flows.report.results import show_results
-from model.tables.document import Tables
+from model.tables.render import paper_table
 from model.tables.verdicts import Verdict
 
 GOOD, POOR = [0.99, 1.0, 1.0], [0.42, 0.44, 0.43]
@@ -21,11 +21,13 @@ def verdicts(*entries: dict[str, Any]) -> list[Verdict]:
     return list(source(*entries).verdicts)
 
 
-def twins(task: str, pretrained: Sequence[float], scratch: Sequence[float]) -> list[dict[str, Any]]:
+def twins(
+    task: str, pretrained: Sequence[float], scratch: Sequence[float], *, data: str = ""
+) -> list[dict[str, Any]]:
     """A pretrained entry and one from scratch."""
     return [
-        written(task, task, pretrained),
-        written(f"{task}-scratch", task, scratch, model=SCRATCH),
+        written(task, task, pretrained, model=BASE | {"data": data}),
+        written(f"{task}-scratch", task, scratch, model=SCRATCH | {"data": data}),
     ]
 
 
@@ -36,28 +38,67 @@ def sentences(claims: Sequence[Verdict]) -> list[str]:
 # Pretraining
 
 
-def test_pretraining_on_all_tasks_is_summarized_first() -> None:
-    claims = verdicts(*twins("sst-2", GOOD, POOR), *twins("cola", GOOD, POOR))
-    assert sentences(claims)[0] == (
-        "Pretraining helps on all 2 tasks: +57 points on average "
-        "(95 % interval 54 to 59, 3 restarts, 1,000 dev rows each)"
-    )
-    assert [verdict.task for verdict in claims] == ["", "cola", "sst-2"]
-    assert claims[0].test.difference == pytest.approx(0.5667, abs=1e-4)
-    assert (claims[0].test.runs, claims[0].test.rows) == ((3, 3), 1_000)
+@pytest.mark.parametrize(
+    ("cola", "data", "sentence", "outcomes"),
+    [
+        (
+            (GOOD, POOR), "",
+            "Pretraining helps: +57 points on average over 2 tasks "
+            "(95 % interval 54 to 59, 3 restarts, 1,000 dev rows each)",
+            ["better"] * 3,
+        ),
+        (
+            (GOOD, POOR), "generated sample",
+            "Pretraining helps: +57 points on average over 2 tasks "
+            "(generated sample, 95 % interval 54 to 59, 3 restarts, 1,000 dev rows each)",
+            ["better"] * 3,
+        ),
+        (
+            ([0.1, 0.5, 0.3], [0.2, 0.3, 0.1]), "",
+            "Pretraining helps: +33 points on average over 2 tasks "
+            "(95 % interval 15 to 59, 3 restarts, 1,000 dev rows each)",
+            ["better", "within noise", "better"],
+        ),
+    ],
+)  # fmt: skip
+def test_pretraining_on_average_comes_before_each_task(
+    cola: tuple[list[float], list[float]], data: str, sentence: str, outcomes: list[str]
+) -> None:
+    tables = source(*twins("sst-2", GOOD, POOR, data=data), *twins("cola", *cola, data=data))
+    assert tables.headline == sentence
+    assert [verdict.task for verdict in tables.verdicts] == ["", "cola", "sst-2"]
+    assert [verdict.outcome for verdict in tables.verdicts] == outcomes
+    assert (tables.verdicts[0].test.runs, tables.verdicts[0].test.rows) == ((3, 3), 1_000)
 
 
-def test_pretraining_on_some_tasks_is_counted() -> None:
-    claims = verdicts(*twins("sst-2", GOOD, POOR), *twins("cola", [0.1, 0.5, 0.3], [0.2, 0.3, 0.1]))
-    assert claims[0].sentence.startswith(
-        "Pretraining helps on 1 of 2 tasks: +33 points on average over all 2 (95 % interval"
-    )
-    assert claims[0].outcome == "better"
-    assert claims[1].outcome == "within noise"
-    assert claims[1].sentence == (
-        "No difference visible on CoLA between pretrained and from scratch: +10 points "
-        "(p 0.54, 95 % interval -26 to 62, 3 restarts, 1,000 dev rows)"
-    )
+@pytest.mark.parametrize(
+    ("runs", "words"),
+    [
+        ((GOOD, POOR), "Pretraining helps: +57 points on SST-2"),
+        ((POOR, GOOD), "Pretraining hurts: -57 points on SST-2"),
+        ((GOOD, GOOD), "No difference visible on SST-2"),
+        (([0.9], [0.1]), "Not tested on SST-2"),
+    ],
+)
+def test_table_begins_its_notes_with_the_verdicts_on_its_rows(
+    runs: tuple[list[float], list[float]], words: str
+) -> None:
+    tables = source(*twins("sst-2", *runs))
+    shown = {table.key: table for table in tables.tables if table.rows}
+    assert list(shown) == ["table-1"]
+    verdict, *notes = paper_table(shown["table-1"], tables).notes
+    assert verdict.startswith(f"Verdict. {words}")
+    assert any("not tested against the paper's rows" in note for note in notes)
+    alone = source(written("sst-2", "sst-2", GOOD))
+    assert alone.verdict_on(alone.tables[0]) == "No two of our rows were compared."
+
+
+def test_table_of_a_sweep_has_the_verdicts_on_its_variants_only() -> None:
+    runs = {"bert-base": GOOD, "no-nsp": POOR, "left-to-right": [0.7, 0.71, 0.72]}
+    tables = sweep_of("table-5", {name: {"qnli": scores} for name, scores in runs.items()})
+    texts = {table.key: tables.verdict_on(table) for table in tables.tables}
+    assert texts["table-5"] == ". ".join([*sentences(tables.verdicts), ""]).rstrip()
+    assert set(texts.values()) == {texts["table-5"], "No two of our rows were compared."}
 
 
 def test_pretraining_is_compared_with_twin_of_same_shape_and_method() -> None:
@@ -135,10 +176,10 @@ def test_best_entry_is_compared_with_each_other() -> None:
     ]
     claims = verdicts(*entries)
     assert [(verdict.test.first, verdict.test.second) for verdict in claims] == [
-        ("c", "b"),
         ("c", "a"),
+        ("c", "b"),
     ]
-    assert claims[0].sentence == (
+    assert claims[1].sentence == (
         "c is better than b: +66 points on CoLA "
         "(95 % interval 62 to 71, 3 restarts, 1,000 dev rows)"
     )
@@ -148,6 +189,9 @@ def test_entries_on_other_data_are_not_compared() -> None:
     other = written("mine", "cola", POOR, model=BASE | {"data": "my rows"})
     assert verdicts(written("cola", "cola", GOOD), other) == []
     assert verdicts(written("sst-2", "sst-2", [None, 0.9], baseline=0.5)) == []
+    third = written("third", "cola", [0.1, 0.11, 0.12], model=BASE | {"data": "my rows"})
+    (claim,) = verdicts(written("cola", "cola", GOOD), other, third)
+    assert (claim.test.first, claim.test.second) == ("mine", "third")
 
 
 # The majority class
@@ -164,6 +208,22 @@ def test_entry_at_majority_is_bad_news_when_pretrained() -> None:
     assert first.sentence == "SST-2 pretrained: not clearly better than the majority class (50.9)"
     assert first.outcome == "not better than majority"
     assert last.sentence == "CoLA from scratch: not better than the majority class (0.0)"
+
+
+@pytest.mark.parametrize(
+    ("means", "about"),
+    [
+        ([0.0], "CoLA pretrained"),
+        ([0.0, 0.5, 0.6], "CoLA pretrained (e0)"),
+        ([0.5, 0.0, 0.0], "CoLA pretrained (2 of 3 entries)"),
+    ],
+)
+def test_entries_of_a_task_at_majority_are_one_verdict(means: list[float], about: str) -> None:
+    entries = [
+        written(f"e{number}", "cola", [mean] * 3, baseline=0.0) for number, mean in enumerate(means)
+    ]
+    (claim,) = (claim for claim in verdicts(*entries) if claim.kind == "baseline")
+    assert claim.sentence == f"{about}: not better than the majority class (0.0)"
 
 
 @pytest.mark.parametrize(
@@ -191,10 +251,10 @@ def test_variants_of_table_5_are_named_by_their_change() -> None:
     both = {name: {"qnli": scores, "mnli": scores} for name, scores in runs.items()}
     claims = sweep_of("table-5", both).verdicts
     assert sentences(claims) == [
-        "Without next-sentence prediction: -17 points on average over 2 tasks "
-        "(95 % interval -21 to -12, 3 restarts, 1,000 dev rows), as in the paper",
-        "No difference visible on average over 2 tasks between left-to-right and no-nsp: "
-        "0.0 points (p 1, 95 % interval -5.6 to 5.2, 3 restarts, 1,000 dev rows)",
+        "Without next-sentence prediction: -17 points on average over 2 columns "
+        "(95 % interval -21 to -12, 3 restarts, 1,000 dev rows each), as in the paper",
+        "No difference visible on average over 2 columns between left-to-right and no-nsp: "
+        "0.0 points (p 1, 95 % interval -5.6 to 5.2, 3 restarts, 1,000 dev rows each)",
     ]
     assert [(one.test.first, one.outcome) for one in claims] == [
         ("no-nsp", "worse"),
@@ -221,44 +281,15 @@ def test_variants_at_majority_are_one_verdict_at_the_end() -> None:
     chance = {"mnli": [0.4, 0.41, 0.39]}
     runs = {"a": chance, "b": chance, "c": {"mnli": GOOD}}
     claims = sweep_of("table-6", runs, baseline=0.4).verdicts
-    assert claims[-1].sentence == "MNLI, 2 of 3 variants: not better than the majority class (40.0)"
+    about = "MNLI variants (2 of 3 entries)"
+    assert claims[-1].sentence == f"{about}: not better than the majority class (40.0)"
     assert [one.kind for one in claims] == ["variants"] * 3 + ["baseline"]
-
-
-# Below a table
-
-
-def verdict_of(tables: Tables, key: str) -> str:
-    (table,) = [table for table in tables.tables if table.key == key]
-    return table.verdict
-
-
-@pytest.mark.parametrize(
-    ("runs", "words"),
-    [
-        ((GOOD, POOR), "Pretraining helps: +57 points on SST-2"),
-        ((POOR, GOOD), "Pretraining hurts: -57 points on SST-2"),
-        ((GOOD, GOOD), "No difference visible on SST-2"),
-        (([0.9], [0.1]), "Not tested on SST-2"),
-    ],
-)
-def test_table_verdict_has_the_verdicts_on_its_rows(
-    runs: tuple[list[float], list[float]], words: str
-) -> None:
-    tables = source(*twins("sst-2", *runs))
-    assert verdict_of(tables, "table-1").startswith(words)
-    assert verdict_of(tables, "table-1").endswith(
-        ". Not tested against the paper's rows: ours are on dev, the paper's on test."
-    )
-    assert verdict_of(tables, "table-2") == ""  # no rows of bertloom
-    alone = source(written("sst-2", "sst-2", GOOD))
-    assert verdict_of(alone, "table-1").startswith("No two of our rows were compared. Not tested")
 
 
 def test_variants_are_compared_with_the_papers_direction() -> None:
     runs = {"bert-base": GOOD, "no-nsp": POOR, "left-to-right": [0.7, 0.71, 0.72], "mine": POOR}
     both = {name: {"qnli": scores, "mnli": scores} for name, scores in runs.items()}
-    claims = verdict_of(sweep_of("table-5", both), "table-5").split(". ")
+    claims = sentences(sweep_of("table-5", both).verdicts)
     agreements = [claim.rpartition(")")[2] for claim in claims]
     # The paper has no variant "mine".
     assert agreements[:3] == [", as in the paper", ", unlike the paper", ""]
@@ -267,25 +298,20 @@ def test_variants_are_compared_with_the_papers_direction() -> None:
         "masked-lm": {"600": GOOD, "1200": POOR},
         "left-to-right": {"600": POOR, "1200": [0.7]},
     }
-    verdict = verdict_of(steps_sweep(steps), "figure-5")
-    assert "1,200 steps instead of 600 steps (masked-lm): -57 points" in verdict
-    assert ", unlike the paper" in verdict
-    assert "Not tested on MNLI: masked-lm minus left-to-right (at 1,200 steps)" in verdict
+    objectives, masked, *_ = sentences(steps_sweep(steps).verdicts)
+    assert masked.startswith("1,200 steps instead of 600 steps (masked-lm): -57 points")
+    assert masked.endswith(", unlike the paper")
+    assert objectives.startswith(
+        "Not tested on MNLI: masked-lm minus left-to-right (at 1,200 steps)"
+    )
 
 
 def test_generated_data_is_named_wherever_a_result_is() -> None:
-    generated = {"data": "generated sample"}
-    tables = source(
-        written("sst-2", "sst-2", GOOD, model=BASE | generated),
-        written("scratch", "sst-2", POOR, model=SCRATCH | generated),
-    )
+    tables = source(*twins("sst-2", GOOD, POOR, data="generated sample"))
     label = "SST-2 (generated sample)"
     for sentence in (tables.headline, *(verdict.sentence for verdict in tables.verdicts)):
         assert "SST-2 (generated sample" in sentence
         assert ") (" not in sentence
-    verdict = verdict_of(tables, "table-1")
-    assert "Not compared with the paper's rows" in verdict
-    assert "(generated sample)" in verdict
     results = show_results(tables)
     assert results.overview is not None
     assert results.overview.title.endswith("(generated sample)")
@@ -295,17 +321,6 @@ def test_generated_data_is_named_wherever_a_result_is() -> None:
         assert {row[0] for row in grid.rows} == {label}
     assert results.overview_figure is not None
     assert all("(generated sample)" in panel.title for panel in results.overview_figure.panels)
-
-
-def test_generated_data_of_several_tasks_is_named_in_the_headline() -> None:
-    entries = [
-        written(f"{task}{end}", task, runs, model=start | {"data": "generated sample"})
-        for task in ("sst-2", "cola")
-        for end, runs, start in (("", GOOD, BASE), ("-scratch", POOR, SCRATCH))
-    ]
-    assert source(*entries).headline.startswith(
-        "Pretraining helps on all 2 tasks (generated sample): +57 points on average"
-    )
 
 
 @pytest.mark.parametrize(
