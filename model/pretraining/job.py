@@ -15,6 +15,7 @@ from schemas.model_configs import PretrainConfig
 
 JOB_FILE = "job.json"
 TRAIN = "model.pretraining.process:train_on_all_gpus"
+"""Function that a worker calls with a job."""
 
 
 class TrainingJob(BaseModel):

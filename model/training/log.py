@@ -71,6 +71,14 @@ class EvaluationRecord(NamedTuple):
     held_out_nsp_accuracy: float | None = None
 
 
+_KINDS: dict[type, str] = {
+    StepRecord: "train",
+    EvaluationRecord: "held-out",
+    ThroughputRecord: "speed",
+}
+"""Group of a record in TensorBoard; except for `speed`, `kind` of its line."""
+
+
 class JsonLines:
     """Appends JSON objects to a file, one per line, sorted by step.
 
@@ -162,16 +170,15 @@ class CurveWriter:
         checkpoint evaluates that step again.
         """
         values = {name: value for name, value in record._asdict().items() if value is not None}
-        if isinstance(record, ThroughputRecord):
-            kind = "speed"
+        kind = _KINDS[type(record)]
+        if kind == "held-out":
+            if record.step in self._evaluated_steps:
+                return
+            self._evaluated_steps.add(record.step)
+        if kind == "speed":
             self._timing.append(values)
         else:
-            kind = "train" if isinstance(record, StepRecord) else "held-out"
-            if kind == "held-out" and record.step in self._evaluated_steps:
-                return
             self._curves.append({"kind": kind, **values})
-        if kind == "held-out":
-            self._evaluated_steps.add(record.step)
         if self._events is not None:
             for name, value in values.items():
                 if name != "step":

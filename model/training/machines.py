@@ -160,13 +160,13 @@ class JoinedTraining:
 
     def failure(self) -> str | None:
         """Return why the training failed, "" if it did not; None while it runs."""
-        if not self._result.done():
-            return None
-        error = self._result.exception()
-        return "" if error is None else str(error)
+        return self._wait() if self._result.done() else None
 
     def stop(self) -> str:
         """Ask the processes to stop, wait for their end, and return why they failed."""
         self._stopped.set()
+        return self._wait()
+
+    def _wait(self) -> str:
         error = self._result.exception()
-        return "" if error is None else str(error)
+        return "" if error is None else str(error) or repr(error)
