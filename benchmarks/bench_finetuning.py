@@ -39,15 +39,13 @@ from benchmarks.timing import add_data_option, parser_for, ratio, take_turns
 from model.bert import BertForPretraining
 from model.data.sampler import permute
 from model.finetuning.jobs import TrialJob
-from model.finetuning.loop import FineTuningModule
+from model.finetuning.loop import FineTuningTrainer
 from model.finetuning.setup import open_trial
 from model.hf_weights import save_model
 from model.tasks import find_task
 from model.tasks.examples import examples_of_file
 from model.tasks.task_types import TASK_TYPES
 from model.training.checkpoints import Checkpoints
-from model.training.distributed import ProcessGroup
-from model.training.loop import Trainer
 from model.training.stopping import StopRequest
 from pipelines.io.shards import ShardWriter
 from pipelines.seeds import key_for, rng_for
@@ -166,12 +164,9 @@ def our_side(checkpoint: str, table: pa.Table, *, folder: Path, threads: int) ->
         TASK_TYPES["classification"].build_features(table, encoding, is_training=True)
         features = time.perf_counter() - began
         checkpoints = Checkpoints(f"{work}/checkpoints", keep_last=1)
-        device = torch.device("cpu")
-        training = FineTuningModule(start, device=device, checkpoints=checkpoints)
-        group = ProcessGroup(0, 1, device)
-        trainer = Trainer(training, group=group, checkpoints=checkpoints, stop=StopRequest())
+        trainer = FineTuningTrainer(start, checkpoints=checkpoints, stop=StopRequest())
         began = time.perf_counter()
-        with contextlib.closing(training.logger):
+        with contextlib.closing(trainer):
             trainer.run()
         return Pace(features, time.perf_counter() - began)
 

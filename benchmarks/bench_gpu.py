@@ -68,15 +68,14 @@ from benchmarks.bench_pretraining import (
 from model.bert import BertForPretraining
 from model.data.batches import PretrainingBatch, StepBatch
 from model.optim import build_optimizer
-from model.pretraining.module import PretrainingModule
+from model.pretraining.loop import PretrainingTrainer
 from model.training.checkpoints import Checkpoints
 from model.training.distributed import ProcessGroup, choose_device, choose_precision, device_name
-from model.training.loop import StepMetrics, Trainer, compile_blocks
+from model.training.loop import StepMetrics, Trainer, TrainingState, compile_blocks
+from model.training.progress import Amounts, TrainingProgress
 from model.training.stopping import StopRequest
 from model.training.throughput import (
-    Peak,
     batch_flops,
-    model_flops_utilization,
     peak_flops,
     peak_memory,
 )
@@ -198,8 +197,8 @@ class Settings:
     max_seconds: float
     micro_batch_tokens: int
     peer: PeerMode
-    peaks: dict[str, Peak | None]
-    """Peak of the device by precision."""
+    peaks: dict[str, float | None]
+    """Peak FLOPs per second of the device by precision."""
 
 
 @functools.lru_cache(maxsize=1)
@@ -258,13 +257,13 @@ def wait_for(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-class CaseTraining(PretrainingModule):
+class CaseTrainer(PretrainingTrainer):
     """Pretraining on the same batch in every step, without logs and checkpoints."""
 
     def __init__(
         self, case: Case, batch: PretrainingBatch, *, device: torch.device, timer: Timer
     ) -> None:
-        self.name, self.timer, self.is_resumed = "benchmark", timer, False
+        self.timer = timer
         self.config = PretrainConfig.model_validate(
             {
                 "instances": "benchmark",
@@ -276,24 +275,29 @@ class CaseTraining(PretrainingModule):
                 "compile": case.mode == "compiled",
             }
         )
-        self.checkpoint_config = self.config.checkpoints
-        self.is_bf16, self.is_compiled = case.is_bf16, self.config.compile
-        self.model = new_model(case.preset, device=device)
-        self.optimizer = build_optimizer(self.model.named_parameters(), self.config.optimizer)
+        model = new_model(case.preset, device=device)
+        Trainer.__init__(
+            self,
+            "benchmark",
+            model=model,
+            optimizer=build_optimizer(model.named_parameters(), self.config.optimizer),
+            state=TrainingState(),
+            group=ProcessGroup(0, 1, device),
+            checkpoints=Checkpoints("memory://benchmark", keep_last=1),
+            checkpoint_config=self.config.checkpoints,
+            stop=StopRequest(),
+            log=None,
+            progress=TrainingProgress(
+                "benchmark", path=None, budget=self.config.budget, done=Amounts()
+            ),
+            is_bf16=case.is_bf16,
+            is_compiled=self.config.compile,
+        )
         predictions, pairs = len(batch.masked_ids), len(batch.tokens.lengths)
         tokens = int(batch.tokens.lengths.sum())
         if device.type == "cuda":
             batch = batch.pin_memory()  # as the loader does
         self.batch = StepBatch((batch,), predictions, pairs, pairs, tokens)
-        self._done = 0
-
-    @property
-    def steps(self) -> int:
-        return self._done
-
-    @property
-    def seconds(self) -> float:
-        return 0.0
 
     def batches(self) -> Generator[StepBatch]:
         for _ in self.timer:
@@ -303,17 +307,13 @@ class CaseTraining(PretrainingModule):
         return 1e-4
 
     def dropout_key(self, number: int) -> int:
-        return key_for(0, "benchmark", self._done, number)
-
-    def count_step(self, batch: StepBatch) -> None:
-        del batch
-        self._done += 1
+        return key_for(0, "benchmark", self.done.steps, number)
 
     def on_step_end(self, batch: StepBatch, metrics: StepMetrics) -> str:
         del batch, metrics
         return ""
 
-    def after_step(self, trainer: Trainer[StepBatch]) -> None:
+    def after_step(self) -> None:
         pass
 
 
@@ -322,13 +322,7 @@ def run_bertloom(
 ) -> None:
     """Run the trainer's steps."""
     choose_precision(case.precision, device)
-    training = CaseTraining(case, batch, device=device, timer=timer)
-    Trainer(
-        training,
-        group=ProcessGroup(0, 1, device),
-        checkpoints=Checkpoints("memory://benchmark", keep_last=1),
-        stop=StopRequest(),
-    ).run()
+    CaseTrainer(case, batch, device=device, timer=timer).run()
 
 
 def run_peer(
@@ -368,7 +362,7 @@ def measure(case: Case, settings: Settings) -> Measurement:
         positions=case.length * len(lengths) if is_padded else int(lengths.sum()),
         seconds=0.0,
         device=device_name(settings.device),
-        peak_tflops=None if peak is None else peak.flops / 1e12,
+        peak_tflops=None if peak is None else peak / 1e12,
         torch=torch.__version__,
         transformers=None if settings.peer == "none" else transformers_version(),
     )
@@ -408,15 +402,14 @@ def add_speed(
         run_peer(case, batch, device=device, timer=timer, compiled=compiled)
     timer.stop()
     flops = batch_flops(case.config, vocab_size=VOCAB, batches=[batch]) * timer.steps
+    peak = settings.peaks[case.precision]
     return replace(
         measurement,
         steps=timer.steps,
         step_seconds=timer.elapsed / timer.steps,
         tokens_per_second=measurement.tokens * timer.steps / timer.elapsed,
         positions_per_second=measurement.positions * timer.steps / timer.elapsed,
-        utilization=model_flops_utilization(
-            flops, seconds=timer.elapsed, processes=1, peak=settings.peaks[case.precision]
-        ),
+        utilization=None if peak is None else flops / (timer.elapsed * peak),
         memory_bytes=peak_memory(device),
     )
 
@@ -527,11 +520,11 @@ def parse_arguments() -> argparse.Namespace:
 
 def find_peak(
     device: torch.device, name: Literal["bf16", "fp32"], tflops: float | None
-) -> Peak | None:
+) -> float | None:
     """Return the given peak, or that of the data sheet."""
     if tflops is None:
         return peak_flops(device, precision=name)
-    return Peak(tflops * 1e12, device_name(device), name)
+    return tflops * 1e12
 
 
 def main() -> int:
@@ -553,7 +546,7 @@ def main() -> int:
     print(f"torch {torch.__version__}, {device_name(device)}\n{FORMULA}")
     for name, peak in settings.peaks.items():
         if peak is not None:
-            print(f"peak {name}: {peak.flops / 1e12:.4g} TFLOP/s in {peak.format}")
+            print(f"peak {name}: {peak / 1e12:.4g} TFLOP/s")
     rows: list[Measurement] = []
     if arguments.json:
         arguments.json.write_text("", encoding="utf-8")

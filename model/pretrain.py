@@ -24,7 +24,7 @@ from schemas.manifest import RawInput, StageInput, StageOutput
 from schemas.model_configs import PretrainConfig
 
 if TYPE_CHECKING:
-    from model.pretraining import module as module  # runs elsewhere: part of the key
+    from model.pretraining import loop as loop  # runs elsewhere: part of the key
 
 
 def raw_inputs(config: PretrainConfig) -> tuple[RawInput, ...]:

@@ -34,7 +34,7 @@ from flows.store.activity import HeartbeatThread
 from flows.store.artifacts import ArtifactStore
 from flows.store.records import Record
 from flows.store.runs import RunState
-from model.pretraining.job import PROGRAM
+from model.pretraining.job import train_job_file
 from model.training.machines import JoinedTraining, Rendezvous
 from schemas.errors import ConfigError, MachinesError, RunnerError, TrainingError, UsageError
 from schemas.recipe import Recipe
@@ -490,24 +490,23 @@ class Follower:
         is_member = leader.members.get(self._options.node_rank) == self.beacon.machine.token
         current = leader.training if is_member else ""
         if self._training is not None:
-            code = self._training.exit_code()
-            if code is None and current != self._training.id:
-                code = self._training.stop()
-            if code is not None:
-                self._report_end(code)
+            failure = self._training.failure()
+            if failure is None and current != self._training.id:
+                failure = self._training.stop()
+            if failure is not None:
+                self._report_end(failure)
         elif current and current != self.beacon.machine.training:
             self._log(f"{leader.name}: training")
             rendezvous = Rendezvous(
                 self._options.endpoint, self._options.nnodes, self._options.node_rank, current
             )
             self.beacon.update(state="training", training=current, failure="")
-            self._training = JoinedTraining(PROGRAM, leader.job, rendezvous)
+            self._training = JoinedTraining(train_job_file, leader.job, rendezvous)
 
-    def _report_end(self, code: int) -> None:
-        text = f"its training processes ended with code {code}, see its output" if code else ""
+    def _report_end(self, failure: str) -> None:
         self._training = None
-        self.beacon.update(state="failed" if code else "waiting", failure=text)
-        self._log(f"training ended{f' with code {code}' if code else ''}: waiting")
+        self.beacon.update(state="failed" if failure else "waiting", failure=failure)
+        self._log(f"training ended{f': {failure}' if failure else ''}; waiting")
 
     def _stop(self) -> None:
         if self._training is not None:

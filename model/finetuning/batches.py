@@ -68,12 +68,10 @@ class TaskOutput(NamedTuple):
     Attributes:
         logits: float32, by kind: (U, labels), (U,), (U, choices), (T, 2), (P, labels).
         loss: Scalar share of the global batch's loss, to be differentiated; None without labels.
-        loss_sum: Scalar, detached; `loss` is this sum times the scale. None without labels.
     """
 
     logits: torch.Tensor
     loss: torch.Tensor | None
-    loss_sum: torch.Tensor | None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -149,6 +149,5 @@ def add_loss(
             for tagging), so that the losses of all micro-batches add up to its mean.
     """
     if batch.labels is None:
-        return TaskOutput(logits, None, None)
-    total = HEADS[kind].loss(logits, batch, batch.labels)
-    return TaskOutput(logits, total * scale, total.detach())
+        return TaskOutput(logits, None)
+    return TaskOutput(logits, HEADS[kind].loss(logits, batch, batch.labels) * scale)

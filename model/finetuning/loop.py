@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import closing
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
 from model.data.loader import prefetch
 from model.finetuning.batches import TaskBatch, TaskStep
 from model.finetuning.feature_tagger import FeatureTagger
 from model.finetuning.jobs import CURVE_FILE, TrialJob
-from model.finetuning.prediction import PredictionOptions, compute_outputs
+from model.finetuning.prediction import compute_outputs
 from model.finetuning.results import write_results
 from model.finetuning.setup import (
     DEV,
@@ -32,16 +31,16 @@ from model.finetuning.setup import (
 )
 from model.optim import Optimizer, build_optimizer, learning_rate
 from model.training.checkpoints import Checkpoints
-from model.training.distributed import ProcessGroup, choose_precision, choose_worker_device
+from model.training.distributed import ProcessGroup
 from model.training.health import PAGE
-from model.training.log import TrialLogger
-from model.training.loop import StepMetrics, Trainer, TrainingModule, resume_from_checkpoint
-from model.training.progress import PROGRESS_FILE
+from model.training.log import JsonLines
+from model.training.loop import StepMetrics, Trainer, resume_from_checkpoint
+from model.training.progress import PROGRESS_FILE, TrainingProgress
 from model.training.stopping import StopRequest
 from pipelines.arrays import Float32s
 from pipelines.seeds import key_for
 from schemas.errors import TrainingError
-from schemas.model_configs import ScheduleConfig
+from schemas.model_configs import BudgetConfig, ScheduleConfig
 
 _CURVE_LINES = 500  # of a trial, about
 _PREFETCHED_STEPS = 2
@@ -66,42 +65,30 @@ def train_trial(job: TrialJob, *, stop: StopRequest) -> dict[str, Any]:
     """
     if job.config.num_threads:
         torch.set_num_threads(job.config.num_threads)
-    device = choose_worker_device(job.config.device)
     checkpoints = Checkpoints(
         f"{job.work}/checkpoints", keep_last=job.config.checkpoints.save_total_limit
     )
     with checkpoints.lock():
         setup = open_trial(job)
-        setup.model.to(device)
         if isinstance(setup.model, FeatureTagger):
-            setup = encode_splits(setup, setup.model, device=device, stop=stop)
-        training = FineTuningModule(setup, device=device, checkpoints=checkpoints)
-        group = ProcessGroup(0, 1, device)
-        trainer = Trainer(training, group=group, checkpoints=checkpoints, stop=stop)
-        with closing(training.logger):
+            setup = encode_splits(setup, setup.model, stop=stop)
+        trainer = FineTuningTrainer(setup, checkpoints=checkpoints, stop=stop)
+        with closing(trainer):
             trainer.run()
             trainer.save_if_needed(older_than=_LAST_SAVE_SECONDS)
-            training.logger.flush()
             try:
-                return write_results(
-                    training.setup,
-                    device=device,
-                    done=training.progress,
-                    stop=stop,
-                )
+                return write_results(setup, state=trainer.state, stop=stop)
             except TrainingError:
                 if stop.reason:
                     trainer.save_if_needed()
                 raise
             finally:
-                del training, trainer
-                if device.type == "cuda":  # free memory for other trials of this process
+                del trainer
+                if setup.device.type == "cuda":  # free memory for other trials of this process
                     torch.cuda.empty_cache()
 
 
-def encode_splits(
-    setup: TrialSetup, model: FeatureTagger, *, device: torch.device, stop: StopRequest
-) -> TrialSetup:
+def encode_splits(setup: TrialSetup, model: FeatureTagger, *, stop: StopRequest) -> TrialSetup:
     """Return a trial whose training data has the outputs of its frozen encoder.
 
     The encoder reads the data once, not in each epoch. A file in the trial's folder holds the
@@ -110,20 +97,13 @@ def encode_splits(
     Raises:
         TrainingError: A stop was requested.
     """
-    job, folder = setup.job, setup.job.folder()
+    folder = setup.job.folder()
     folder.mkdir(parents=True, exist_ok=True)
     splits = dict(setup.splits)
     for name, (examples, features) in setup.splits.items():
         if name == DEV:
             continue
-        options = PredictionOptions(
-            per_device_max_tokens=job.config.per_device_max_tokens,
-            device=device,
-            is_bf16=choose_precision(job.config.precision, device) == "bf16",
-            progress=f"{job.name}: encode {name}",
-            progress_file=folder / PROGRESS_FILE,
-            stop=stop,
-        )
+        options = setup.prediction_options(f"encode {name}", stop=stop)
         new_array = functools.partial(_new_file_array, folder=folder)
         encoded = compute_outputs(model.encode, features, options, new_array=new_array)
         splits[name] = Split(examples, replace(features, encoded=encoded))
@@ -135,69 +115,61 @@ def _new_file_array(shape: tuple[int, ...], *, folder: Path) -> Float32s:
     return np.memmap(file, np.float32, mode="w+", shape=shape)
 
 
-class FineTuningModule(TrainingModule[TaskStep]):
-    """Training module of a trial."""
+class FineTuningTrainer(Trainer[TaskStep]):
+    """Trainer of a trial."""
 
     advice = f"Lower learning_rate, or lengthen warmup_ratio. See {PAGE}#the-loss-becomes-nan"
 
-    def __init__(
-        self, setup: TrialSetup, *, device: torch.device, checkpoints: Checkpoints
-    ) -> None:
+    def __init__(self, setup: TrialSetup, *, checkpoints: Checkpoints, stop: StopRequest) -> None:
         """Resume from the newest checkpoint, if any."""
-        self.setup, self.name, self.config = setup, setup.job.name, setup.job.config
-        self._device = device
-        self.checkpoint_config = self.config.checkpoints
-        self.is_bf16 = choose_precision(self.config.precision, device) == "bf16"
-        self.model: nn.Module = setup.model.to(device)
+        self.setup, self.config, job = setup, setup.job.config, setup.job
         self.phases = phases_of(setup)
         self.total_steps: int = sum(phase.steps for phase in self.phases)
-        self.progress = TrialState()
         self._schedule = ScheduleConfig(
             lr_scheduler_type="linear", warmup_ratio=self.config.warmup_ratio
         )
-        self.optimizer = self._new_optimizer()
-        self.is_resumed = resume_from_checkpoint(
-            checkpoints, model=self.model, optimizer=self.optimizer, load_state=self._load_state
+        optimizer = self._new_optimizer()
+        self.state = resume_from_checkpoint(
+            checkpoints, model=setup.model, optimizer=optimizer, state=TrialState()
         )
-        folder = setup.job.folder()
-        self.logger: TrialLogger = TrialLogger(
-            self.name,
-            folder=folder,
-            curve=folder / CURVE_FILE,
-            done=self.steps,
-            total=self.total_steps,
+        done, folder = self.state.done, job.folder()
+        folder.mkdir(parents=True, exist_ok=True)
+        self._curve = JsonLines(folder / CURVE_FILE, resume_step=done.steps)
+        budget = BudgetConfig(max_steps=self.total_steps)
+        super().__init__(
+            job.name,
+            model=setup.model,
+            optimizer=optimizer,
+            state=self.state,
+            group=ProcessGroup(0, 1, setup.device),
+            checkpoints=checkpoints,
+            checkpoint_config=self.config.checkpoints,
+            stop=stop,
+            log=self._curve,
+            progress=TrainingProgress(
+                job.name, path=folder / PROGRESS_FILE, budget=budget, done=done
+            ),
+            is_bf16=setup.is_bf16,
         )
-
-    def _load_state(self, state: dict[str, Any], where: str) -> None:
-        del where  # the caller names it
-        self.progress = TrialState(**state)
 
     def _new_optimizer(self) -> Optimizer:
         config = self.config.optimizer.model_copy(
             update={"learning_rate": self.config.learning_rate}
         )
-        return build_optimizer(self.model.named_parameters(), config)
-
-    @property
-    def steps(self) -> int:
-        return self.progress.steps
-
-    @property
-    def seconds(self) -> float:
-        return self.progress.seconds
+        return build_optimizer(self.setup.model.named_parameters(), config)
 
     def batches(self) -> Generator[TaskStep]:
         """Yield the remaining batches of all phases, each with a new optimizer state."""
         for phase in self.phases:
-            if phase.start and self.steps == phase.start:
+            if phase.start and self.done.steps == phase.start:
                 self.optimizer = self._new_optimizer()
             with closing(self._batches_of(phase)) as batches:
                 yield from batches
 
     def _batches_of(self, phase: Phase) -> Generator[TaskStep]:
         """Return the remaining batches of a phase; for a GPU, a thread prepares and pins them."""
-        steps = steps_of(phase, self.setup, done=self.steps - phase.start)
-        if self._device.type != "cuda":
+        steps = steps_of(phase, self.setup, done=self.done.steps - phase.start)
+        if self.group.device.type != "cuda":
             return steps
         return prefetch((step.pin_memory() for step in steps), size=_PREFETCHED_STEPS)
 
@@ -206,60 +178,47 @@ class FineTuningModule(TrainingModule[TaskStep]):
         return next(phase for phase in self.phases if step <= phase.end)
 
     def learning_rate(self) -> float:
-        phase = self._phase_of(self.steps + 1)
+        phase = self._phase_of(self.done.steps + 1)
         return learning_rate(
-            self.steps - phase.start,
+            self.done.steps - phase.start,
             total=phase.steps,
             peak=self.config.learning_rate,
             schedule=self._schedule,
         )
 
     def dropout_key(self, number: int) -> int:
-        phase = self._phase_of(self.steps + 1)
+        phase = self._phase_of(self.done.steps + 1)
         seed, restart = self.config.seed, self.config.restart
-        step = self.steps - phase.start
+        step = self.done.steps - phase.start
         return key_for(seed, "task-dropout", restart, phase.name, step, number)
 
-    def training_step(
-        self, model: nn.Module, micro_batch: TaskBatch, batch: TaskStep
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the loss, and its sum over the terms."""
-        output = model(micro_batch, scale=batch.scale)
-        return output.loss, output.loss_sum.view(1)
-
-    def mean_loss(self, batch: TaskStep, sums: list[float]) -> float:
-        return sums[0] * batch.scale
-
-    def count_step(self, batch: TaskStep) -> None:
-        self.progress.steps += 1
-        self.progress.examples += len(batch.units)
-        self.progress.tokens += batch.tokens
+    def compute_loss(
+        self, micro_batch: TaskBatch, batch: TaskStep
+    ) -> tuple[torch.Tensor, Sequence[torch.Tensor]]:
+        return self.wrapped_model(micro_batch, scale=batch.scale).loss, ()
 
     def on_step_end(self, batch: TaskStep, metrics: StepMetrics) -> str:
-        del batch
-        state, phase = self.progress, self._phase_of(self.steps)
-        state.seconds = metrics.seconds
+        state, step = self.state, self.done.steps
+        phase = self._phase_of(step)
+        state.examples += len(batch.units)
         state.loss += metrics.loss
         state.losses += 1
-        is_last = state.steps == phase.end
-        if is_last or state.steps % max(1, self.total_steps // _CURVE_LINES) == 0:
-            self.logger.log_step(
+        is_last = step == phase.end
+        if is_last or step % max(1, self.total_steps // _CURVE_LINES) == 0:
+            self._curve.append(
                 {
-                    "step": state.steps,
+                    "step": step,
                     "split": phase.name,
-                    "epoch": round((state.steps - phase.start) / phase.batches, 6),
+                    "epoch": round((step - phase.start) / phase.batches, 6),
                     "loss": state.loss / state.losses,
                     "rate": metrics.learning_rate,
                 }
             )
             state.loss, state.losses = 0.0, 0
-        self.logger.on_step_end(state.steps, loss=metrics.loss)
+        self.progress.details = [f"loss {metrics.loss:.3f}"]
         return ""
 
-    def state_dict(self) -> dict[str, Any]:
-        return asdict(self.progress)
-
     def batch_contents(self, batch: TaskStep) -> tuple[str, list[str]]:
-        split = self._phase_of(self.steps).split
+        split = self._phase_of(self.done.steps).split
         rows = split.features.rows[batch.units]
         return "examples", [str(split.examples["id"][int(row)]) for row in rows]

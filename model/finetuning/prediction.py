@@ -321,8 +321,7 @@ def compute_outputs(
 @contextlib.contextmanager
 def _show_progress(options: PredictionOptions, *, total: int) -> Iterator[Callable[[int], None]]:
     """Yield a function that counts finished tokens in the terminal and the progress file."""
-    file = ProgressFile(options.progress_file, job=options.progress, unit="token")
-    file.write(0, total=total)
+    file = ProgressFile(options.progress_file, job=options.progress, unit="token", total=total)
     bar = tqdm(
         total=total,
         desc=options.progress,
@@ -338,7 +337,7 @@ def _show_progress(options: PredictionOptions, *, total: int) -> Iterator[Callab
         nonlocal done
         done += tokens
         bar.update(tokens)
-        file.write(done, total=total)
+        file.write(done)
 
     with bar:
         yield advance

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from model.finetuning.jobs import CURVE_FILE, METRICS_FILE, TIMING_FILE
-from model.finetuning.prediction import PredictionOptions, predict
+from model.finetuning.prediction import predict
 from model.finetuning.saved_models import save_task_model
 from model.finetuning.setup import DEV, TrialSetup, TrialState, phases_of
 from model.task_results import Cut, FinetunedModel, GridCell, TrainedAmount, TrialResult
@@ -21,9 +21,8 @@ from model.tasks.reduced_data import examples_cut
 from model.tasks.squad_metrics import best_threshold
 from model.tasks.task_types import TASK_TYPES
 from model.training.artifact_files import to_json
-from model.training.distributed import choose_precision, device_name
+from model.training.distributed import device_name
 from model.training.health import TrainingWarning, check_answers, warnings_json
-from model.training.progress import PROGRESS_FILE
 from model.training.stopping import StopRequest
 from pipelines.wordpiece.tokenizer import tokenizer_config_json, tokenizer_json
 from pipelines.wordpiece.vocab_files import (
@@ -35,13 +34,7 @@ from pipelines.wordpiece.vocab_files import (
 from schemas.trial_names import trial_axes
 
 
-def write_results(
-    setup: TrialSetup,
-    *,
-    device: torch.device,
-    done: TrialState,
-    stop: StopRequest,
-) -> dict[str, Any]:
+def write_results(setup: TrialSetup, *, state: TrialState, stop: StopRequest) -> dict[str, Any]:
     """Predict dev, score the predictions, and write all files of the artifact to the job's folder.
 
     Returns:
@@ -54,31 +47,32 @@ def write_results(
     folder = setup.job.results()
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    precision = choose_precision(setup.job.config.precision, device)
-    metrics, threshold, warnings = _answer_dev(
-        setup, folder, device=device, is_bf16=precision == "bf16", stop=stop
-    )
-    for name, content in _model_files(setup, threshold=threshold, precision=precision).items():
+    metrics, threshold, warnings = _answer_dev(setup, folder, stop=stop)
+    for name, content in _model_files(setup, threshold=threshold).items():
         (folder / name).write_bytes(content)
     (folder / METRICS_FILE).write_bytes(to_json(metrics))
     shutil.copyfile(setup.job.folder() / CURVE_FILE, folder / CURVE_FILE)
     pace = {
-        "seconds": round(done.seconds, 3),
-        "examples_per_second": round(done.examples / max(done.seconds, 1e-9), 2),
-        "device": device_name(device),
+        "seconds": round(state.done.seconds, 3),
+        "examples_per_second": round(state.examples / max(state.done.seconds, 1e-9), 2),
+        "device": device_name(setup.device),
         "threads": torch.get_num_threads(),
     }
     (folder / TIMING_FILE).write_bytes(to_json(pace))
-    result = _trial_result(setup, metrics, threshold=threshold, done=done, warnings=warnings)
+    result = _trial_result(setup, metrics, threshold=threshold, state=state, warnings=warnings)
     return {
         "statistics": result.to_statistics(),
-        "counters": {**setup.counters, "steps": done.steps, "examples-trained": done.examples},
+        "counters": {
+            **setup.counters,
+            "steps": state.done.steps,
+            "examples-trained": state.examples,
+        },
         "notes": list(setup.notes),
     }
 
 
 def _answer_dev(
-    setup: TrialSetup, folder: Path, *, device: torch.device, is_bf16: bool, stop: StopRequest
+    setup: TrialSetup, folder: Path, *, stop: StopRequest
 ) -> tuple[dict[str, dict[str, float]], float, list[TrainingWarning]]:
     """Write the predictions of dev.
 
@@ -88,17 +82,8 @@ def _answer_dev(
     if DEV not in setup.splits:
         return {}, 0.0, []
     examples, features = setup.splits[DEV]
-    task, job = setup.task, setup.job
-    task_type = TASK_TYPES[task.type]
-    options = PredictionOptions(
-        per_device_max_tokens=job.config.per_device_max_tokens,
-        device=device,
-        is_bf16=is_bf16,
-        progress=f"{job.name}: dev",
-        progress_file=job.folder() / PROGRESS_FILE,
-        stop=stop,
-    )
-    outputs = predict(setup.model, features, options)
+    task, task_type = setup.task, TASK_TYPES[setup.task.type]
+    outputs = predict(setup.model, features, setup.prediction_options(DEV, stop=stop))
     predictions = task_type.decode(examples, features, outputs, encoding=setup)
     threshold = 0.0
     if task.has_unanswerable and task_type.is_answered(examples):
@@ -127,12 +112,12 @@ def _find_warnings(
     return [] if warning is None else [warning]
 
 
-def _model_files(setup: TrialSetup, *, threshold: float, precision: str) -> dict[str, bytes]:
+def _model_files(setup: TrialSetup, *, threshold: float) -> dict[str, bytes]:
     job, tokenizer = setup.job, setup.tokenizer
     about = {
         "task": setup.task.name,
         "method": job.config.method,
-        "precision": precision,
+        "precision": "bf16" if setup.is_bf16 else "fp32",
         "features": job.features.model_dump(mode="json"),
         **tokenizer.rules,
         "threshold": threshold,
@@ -153,7 +138,7 @@ def _trial_result(
     metrics: dict[str, dict[str, float]],
     *,
     threshold: float,
-    done: TrialState,
+    state: TrialState,
     warnings: Sequence[TrainingWarning | None],
 ) -> TrialResult:
     config, shape = setup.job.config, setup.model.config
@@ -174,7 +159,9 @@ def _trial_result(
             **({"bilstm": True} if config.bilstm else {}),
         ),
         cut=_cut(setup),
-        training=TrainedAmount(steps=done.steps, examples=done.examples, tokens=done.tokens),
+        training=TrainedAmount(
+            steps=state.done.steps, examples=state.examples, tokens=state.done.tokens
+        ),
         warnings=tuple(warnings_json(warnings)),
     )
 

@@ -8,17 +8,23 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Unpack
 
 import pyarrow as pa
+import torch
 
 from model.finetuning.batches import TaskStep, epoch_order, task_batches
 from model.finetuning.feature_tagger import FeatureTagger, feature_tagger_from_checkpoint
 from model.finetuning.heads import HEADS
 from model.finetuning.jobs import TrialJob
+from model.finetuning.prediction import PredictionOptions
 from model.finetuning.task_model import TaskModel, task_model_from_checkpoint, with_dropout
 from model.hf_config import vocabulary_url
 from model.tasks import Task, find_task
 from model.tasks.examples import read_examples, splits_of
 from model.tasks.features import Encoding, Features
 from model.tasks.task_types import TASK_TYPES
+from model.training.distributed import choose_precision, choose_worker_device
+from model.training.loop import TrainingState
+from model.training.progress import PROGRESS_FILE
+from model.training.stopping import StopRequest
 from pipelines.io.stage_inputs import InputFile, input_file
 from pipelines.seeds import key_for
 from pipelines.wordpiece.text_rules import (
@@ -49,11 +55,26 @@ class TrialSetup(Encoding):
 
     job: TrialJob
     model: TaskModel | FeatureTagger
+    device: torch.device
+    is_bf16: bool
+    """True to train and predict under autocast to bfloat16."""
+
     splits: dict[str, Split]
     """`train`, and `augmentation` and `dev` if present."""
 
     notes: list[str] = field(default_factory=list)
     """Sentences that a user should read."""
+
+    def prediction_options(self, split: str, *, stop: StopRequest) -> PredictionOptions:
+        """Return the options to compute outputs of a split; `split` is named in its progress."""
+        return PredictionOptions(
+            per_device_max_tokens=self.job.config.per_device_max_tokens,
+            device=self.device,
+            is_bf16=self.is_bf16,
+            progress=f"{self.job.name}: {split}",
+            progress_file=self.job.folder() / PROGRESS_FILE,
+            stop=stop,
+        )
 
     @property
     def counters(self) -> dict[str, int]:
@@ -71,7 +92,7 @@ class TrialSetup(Encoding):
 
 
 def open_trial(job: TrialJob) -> TrialSetup:
-    """Read examples, build features and the model, on the CPU.
+    """Read examples, build features and the model, on the trial's device.
 
     Raises:
         TaskDataError: The training data is missing or has no labels.
@@ -105,13 +126,16 @@ def open_trial(job: TrialJob) -> TrialSetup:
                 f"{job.name}: the split {name} of {task.name} has no examples: expected labeled "
                 "ones to train on; see the files of build_examples"
             )
+    device = choose_worker_device(job.config.device)
     return TrialSetup(
         task=task,
         labels=labels,
         tokenizer=tokenizer,
         config=job.config,
         job=job,
-        model=model,
+        model=model.to(device),
+        device=device,
+        is_bf16=choose_precision(job.config.precision, device) == "bf16",
         splits=splits,
         notes=notes,
     )
@@ -248,23 +272,15 @@ class Phase(NamedTuple):
         return self.start + self.steps
 
 
-@dataclass
-class TrialState:
-    """State of a trial without its tensors.
+class TrialState(TrainingState):
+    """State of a trial; `done` is the sum of all phases."""
 
-    Attributes:
-        steps: Steps in all phases.
-        examples, tokens: Total units and tokens trained on.
-        loss, losses: Sum and number of the losses since the curve's last line.
-        seconds: Training time (`model.training.loop.Stopwatch`).
-    """
-
-    steps: int = 0
     examples: int = 0
-    tokens: int = 0
+    """Number of units trained on."""
+
     loss: float = 0.0
     losses: int = 0
-    seconds: float = 0.0
+    """Sum and number of the losses since the curve's last line."""
 
 
 def phases_of(setup: TrialSetup) -> tuple[Phase, ...]:

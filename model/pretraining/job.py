@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from model.training.machines import current_machines, run_job_on_machines
+from model.training.machines import Rendezvous, current_machines, train_on_machines
 from model.training.progress import forward_progress
-from model.training.workers import local_folder, run_job, write_job
+from model.training.workers import call_in_new_worker, local_folder
 from schemas.manifest import StageInput
 from schemas.model_configs import PretrainConfig
 
-PROGRAM = "model.pretraining.process"
-"""Module that runs a job in one process, or starts torchrun for several."""
+JOB_FILE = "job.json"
+TRAIN = "model.pretraining.process:train_on_all_gpus"
+"""Function that a worker calls with a job."""
 
 
 class TrainingJob(BaseModel):
@@ -33,12 +35,15 @@ class TrainingJob(BaseModel):
     work: str
     """URL of the folder for checkpoints; training resumes from its newest one."""
 
+    rendezvous: Rendezvous | None = None
+    """Rendezvous of several machines. None: this machine alone."""
+
     def folder(self) -> Path:
         """Local folder for curves and this job's own files: `work` itself where that is local."""
         return local_folder(self.work)
 
     def run(self) -> None:
-        """Train in worker processes to the end of the budget.
+        """Train in other processes to the end of the budget.
 
         Raises:
             BertloomError: as the training says.
@@ -46,10 +51,25 @@ class TrainingJob(BaseModel):
             RunnerError: A process was killed; a rerun resumes from the last checkpoint.
             MachinesError: A machine did not come.
         """
-        folder, machines = self.folder(), current_machines()
-        with forward_progress(folder):
+        machines = current_machines()
+        with forward_progress(self.folder()):
             if machines is None:
-                job_file = write_job(self, name=self.name, folder=folder)
-                run_job(PROGRAM, job_file, name=self.name)
+                call_in_new_worker(TRAIN, self)
             else:
-                run_job_on_machines(machines, PROGRAM, self, name=self.name, folder=folder)
+                job_file = self.write(self.folder())
+                train_on_machines(machines, train_job_file, job_file, name=self.name)
+
+    def write(self, folder: Path) -> Path:
+        """Write the job to a folder, for other processes, and return the path of the file."""
+        folder.mkdir(parents=True, exist_ok=True)
+        job_file = folder / JOB_FILE
+        job_file.touch(mode=0o600)  # URLs in it may hold credentials
+        job_file.write_text(self.model_dump_json(indent=2), encoding="utf-8")
+        return job_file
+
+
+def train_job_file(job_file: Path, rendezvous: Rendezvous, should_stop: Callable[[], bool]) -> None:
+    """Train the job of a file in the processes of this machine, one of several; see `run`."""
+    job = TrainingJob.model_validate_json(job_file.read_bytes())
+    job = job.model_copy(update={"rendezvous": rendezvous})
+    call_in_new_worker(TRAIN, job, should_stop=should_stop)

@@ -95,7 +95,7 @@ def _read_last_checkpoint(job: TrainingJob) -> tuple[LoadedCheckpoint, PhaseStat
     latest = checkpoints.latest()
     if latest is None:
         raise CheckpointError(f"{job.work}: expected a finished training, found no checkpoint")
-    state = PhaseState.from_json(latest.state, where=latest.info.url)
+    state = PhaseState.model_validate(latest.state)
     if not state.is_finished:
         raise CheckpointError(
             f"{latest.info.url}: expected a finished training, found one after step "

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 from dataclasses import dataclass
-from typing import Any
 
 from safetensors.torch import load as load_tensors
 
@@ -48,9 +47,6 @@ class PretrainingSetup:
     model: BertForPretraining
     optimizer: Optimizer
     state: PhaseState
-    is_resumed: bool
-    """True if the phase resumes from one of its checkpoints."""
-
     max_seq_length: int
     """Maximum length of the artifact's instances."""
 
@@ -92,21 +88,20 @@ def open_setup(
     config = job.config.model_copy(update={"precision": precision})
     vocab = input_file(job.vocabulary, VOCAB_FILE)
     model = open_model(job)
-    instances = open_instances(job, model=model, group=group)
+    check_objective(job)
+    instances = InstanceDataset.open(
+        job.instances,
+        vocab_size=model.vocab_size,
+        max_seq_length=model.config.max_position_embeddings,
+        ranks=group,
+    )
     model.to(group.device)  # first: the optimizer's state is on this device
     optimizer = build_optimizer(model.named_parameters(), config.optimizer)
     state = PhaseState()
     if job.checkpoint is not None and config.optimizer_state == "restore":
         state.earlier_phases = _load_optimizer_state(job, job.checkpoint, optimizer=optimizer)
     device = f"{group.world_size} x {device_name(group.device)}, {config.precision}"
-
-    def load_state(saved: dict[str, Any], where: str) -> None:
-        vars(state).update(vars(PhaseState.from_json(saved, where=where)))
-        _LOGGER.info("resuming after step %d from %s", state.done.steps, where)
-
-    is_resumed = resume_from_checkpoint(
-        checkpoints, model=model, optimizer=optimizer, load_state=load_state
-    )
+    state = resume_from_checkpoint(checkpoints, model=model, optimizer=optimizer, state=state)
     if device not in state.trained_on and not state.is_finished:
         state.trained_on.append(device)
     return PretrainingSetup(
@@ -117,21 +112,7 @@ def open_setup(
         model=model,
         optimizer=optimizer,
         state=state,
-        is_resumed=is_resumed,
         max_seq_length=int(job.instances.statistics["max_seq_length"]),
-    )
-
-
-def open_instances(
-    job: TrainingJob, *, model: BertForPretraining, group: ProcessGroup
-) -> InstanceDataset:
-    """Open the job's training instances and check them against the model."""
-    check_objective(job)
-    return InstanceDataset.open(
-        job.instances,
-        vocab_size=model.vocab_size,
-        max_seq_length=model.config.max_position_embeddings,
-        ranks=group,
     )
 
 

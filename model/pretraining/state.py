@@ -8,19 +8,21 @@ finds its snapshot, and one that resumes before it writes the snapshot again.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
+from pydantic import Field
 from torch import nn
 
 from model.bert import BertForPretraining
+from model.data.batches import StepBatch
 from model.hf_weights import save_model
 from model.pretraining.job import TrainingJob
 from model.training.artifact_files import snapshot_folder
 from model.training.checkpoints import Checkpoints
+from model.training.loop import StepMetrics, TrainingState
 from model.training.progress import Amounts
-from schemas.errors import CheckpointError
 
 RECENT_STEPS = 50
 """Steps whose mean loss tells whether a run diverges."""
@@ -40,78 +42,48 @@ class IntervalSums:
     nsp_correct: float = 0.0
     pairs: int = 0
 
-    def add(
-        self,
-        sums: Sequence[float],
-        *,
-        loss: float,
-        gradient_norm: float,
-        predictions: int,
-        pairs: int,
-    ) -> None:
-        """Count one step more; `sums` are losses and hits of masked tokens, then of pairs."""
+    def add(self, batch: StepBatch, metrics: StepMetrics) -> None:
+        """Count one step more."""
+        mlm_loss, mlm_correct, nsp_loss, nsp_correct, *_ = metrics.sums
         self.steps += 1
-        self.loss += loss
-        self.gradient_norm += gradient_norm
-        self.mlm_loss += sums[0]
-        self.mlm_correct += sums[1]
-        self.predictions += predictions
-        self.nsp_loss += sums[2]
-        self.nsp_correct += sums[3]
-        self.pairs += pairs
+        self.loss += metrics.loss
+        self.gradient_norm += metrics.gradient_norm
+        self.mlm_loss += mlm_loss
+        self.mlm_correct += mlm_correct
+        self.predictions += batch.predictions
+        self.nsp_loss += nsp_loss
+        self.nsp_correct += nsp_correct
+        self.pairs += batch.pairs
 
 
-@dataclass
-class PhaseState:
-    """State of a phase without its tensors.
+class PhaseState(TrainingState):
+    """State of a phase."""
 
-    Attributes:
-        done: Amount of training in this phase.
-        earlier_phases: Amount in earlier phases, if the optimizer state is restored; the position
-            in the learning rate schedule is the sum of both.
-        instances: Instances trained on in this phase, the position of the loader.
-        recent: Losses of the last steps, at most RECENT_STEPS.
-        lowest_mean: Lowest mean of RECENT_STEPS losses so far.
-        evaluation: Result of the last evaluation.
-        lowest_evaluation: `step` and `mlm_loss` of the evaluation with the lowest held-out loss.
-        trained_on: Names of the devices of each start, without repeats.
-        is_finished: True when the budget is reached and the last evaluation is done.
-    """
+    earlier_phases: Amounts = Field(default_factory=Amounts)
+    """Amount of training in earlier phases, if the optimizer state is restored; the position in the
+    learning rate schedule is the sum of it and of `done`."""
 
-    done: Amounts = field(default_factory=Amounts)
-    earlier_phases: Amounts = field(default_factory=Amounts)
     instances: int = 0
-    recent: list[float] = field(default_factory=list)
+    """Instances trained on in this phase, the position of the loader."""
+
+    recent: list[float] = Field(default_factory=list)
+    """Losses of the last steps, at most RECENT_STEPS."""
+
     lowest_mean: float | None = None
-    evaluation: dict[str, float] = field(default_factory=dict)
-    lowest_evaluation: dict[str, float] = field(default_factory=dict)
-    interval: IntervalSums = field(default_factory=IntervalSums)
-    trained_on: list[str] = field(default_factory=list)
+    """Lowest mean of RECENT_STEPS losses so far."""
+
+    evaluation: dict[str, float] = Field(default_factory=dict)
+    """Result of the last evaluation."""
+
+    lowest_evaluation: dict[str, float] = Field(default_factory=dict)
+    """`step` and `mlm_loss` of the evaluation with the lowest held-out loss."""
+
+    interval: IntervalSums = Field(default_factory=IntervalSums)
+    trained_on: list[str] = Field(default_factory=list)
+    """Names of the devices of each start, without repeats."""
+
     is_finished: bool = False
-
-    def to_json(self) -> dict[str, Any]:
-        """Return JSON values."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any], *, where: str) -> PhaseState:
-        """Return the state that `to_json` returned.
-
-        Raises:
-            CheckpointError: Another version wrote it.
-        """
-        try:
-            nested: dict[str, Any] = {
-                "done": Amounts(**data["done"]),
-                "earlier_phases": Amounts(**data["earlier_phases"]),
-                "interval": IntervalSums(**data["interval"]),
-            }
-            return cls(**{**data, **nested})
-        except (TypeError, KeyError) as error:
-            raise CheckpointError(
-                f"{where}: expected the training state of this version of bertloom, found another "
-                f"({error}). Finish the run with the version that began it, or delete its folder"
-            ) from error
+    """True when the budget is reached and the last evaluation is done."""
 
     def record_evaluation(self, step: int, metrics: Mapping[str, float]) -> None:
         """Record an evaluation after a step."""

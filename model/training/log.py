@@ -1,4 +1,4 @@
-"""Logs of pretraining and fine-tuning: JSON lines, TensorBoard events and progress.
+"""Logs of pretraining and fine-tuning: JSON lines and TensorBoard events.
 
 `curves.jsonl` depends only on the configuration, so equal runs write equal bytes. `timing.jsonl`
 depends on the machine.
@@ -12,14 +12,9 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import torch
-
 from model.formatting import format_percent
 from model.training.artifact_files import CURVES_FILE, EVENTS_FOLDER, TIMINGS_FILE
-from model.training.distributed import ProcessGroup
-from model.training.progress import PROGRESS_FILE, Amounts, TrainingProgress
-from model.training.throughput import ThroughputMeter, ThroughputRecord, peak_flops
-from schemas.model_configs import BudgetConfig, PretrainConfig
+from model.training.throughput import ThroughputRecord
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -74,6 +69,14 @@ class EvaluationRecord(NamedTuple):
     held_out_mlm_accuracy: float
     held_out_nsp_loss: float | None = None
     held_out_nsp_accuracy: float | None = None
+
+
+_KINDS: dict[type, str] = {
+    StepRecord: "train",
+    EvaluationRecord: "held-out",
+    ThroughputRecord: "speed",
+}
+"""Group of a record in TensorBoard; except for `speed`, `kind` of its line."""
 
 
 class JsonLines:
@@ -160,31 +163,27 @@ class CurveWriter:
             )
         self._events = _open_events(folder / EVENTS_FOLDER, resume_step=resume_step)
 
-    def write_step(self, step: StepRecord, throughput: ThroughputRecord) -> None:
-        """Write the losses of a step and the throughput until it."""
-        self._curves.append({"kind": "train", **_values(step)})
-        self._timing.append(_values(throughput))
-        self._add_scalars("train", step)
-        self._add_scalars("speed", throughput)
+    def write(self, record: StepRecord | EvaluationRecord | ThroughputRecord) -> None:
+        """Write a record, without the fields that are None.
 
-    def write_evaluation(self, evaluation: EvaluationRecord) -> None:
-        """Write an evaluation, unless its step has one.
-
-        A run that resumes from its last checkpoint evaluates that step a second time.
+        Of two evaluations of a step the second is ignored: a run that resumes from its last
+        checkpoint evaluates that step again.
         """
-        if evaluation.step in self._evaluated_steps:
-            return
-        self._evaluated_steps.add(evaluation.step)
-        self._curves.append({"kind": "held-out", **_values(evaluation)})
-        self._add_scalars("held-out", evaluation)
-
-    def _add_scalars(self, group: str, record: _Record) -> None:
-        if self._events is None:
-            return
-        for name, value in _values(record).items():
-            if name != "step":
-                tag = f"{group}/{name.removeprefix('held_out_')}"
-                self._events.add_scalar(tag, value, record.step)
+        values = {name: value for name, value in record._asdict().items() if value is not None}
+        kind = _KINDS[type(record)]
+        if kind == "held-out":
+            if record.step in self._evaluated_steps:
+                return
+            self._evaluated_steps.add(record.step)
+        if kind == "speed":
+            self._timing.append(values)
+        else:
+            self._curves.append({"kind": kind, **values})
+        if self._events is not None:
+            for name, value in values.items():
+                if name != "step":
+                    tag = f"{kind}/{name.removeprefix('held_out_')}"
+                    self._events.add_scalar(tag, value, record.step)
 
     def sync(self) -> None:
         """Write everything to disk. Call it before each checkpoint.
@@ -214,78 +213,7 @@ def _open_events(folder: Path, *, resume_step: int) -> SummaryWriter | None:
     return SummaryWriter(str(folder), purge_step=resume_step + 1)
 
 
-_Record = StepRecord | EvaluationRecord | ThroughputRecord
-
-
-def _values(record: _Record) -> dict[str, Any]:
-    """Return the fields that are not None."""
-    return {name: value for name, value in record._asdict().items() if value is not None}
-
-
-class PretrainingLogger:
-    """Logs a phase. Processes other than the main one only take part in sums.
-
-    Args:
-        name: Name of the phase.
-        folder: Folder of the job, for the progress file.
-        curves: Folder of the log.
-        config: Configuration of the phase.
-        group: Processes of the run.
-        done: Work of earlier starts of the run.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        *,
-        folder: Path,
-        curves: Path,
-        config: PretrainConfig,
-        group: ProcessGroup,
-        done: Amounts,
-    ) -> None:
-        peak = peak_flops(group.device, precision="bf16" if config.precision == "bf16" else "fp32")
-        if group.device.type == "cuda":  # the measurement of the peak does not count
-            torch.cuda.reset_peak_memory_stats(group.device)
-        self._meter = ThroughputMeter(group, peak=peak, seconds=done.seconds)
-        self._name = name
-        path = folder / PROGRESS_FILE if group.is_main_process else None
-        self._progress = TrainingProgress(name, path=path, budget=config.budget, done=done)
-        self._curves: CurveWriter | None = None
-        if group.is_main_process:
-            self._curves = CurveWriter(curves, resume_step=done.steps)
-
-    def on_step_end(self, done: Amounts, *, tokens: int, flops: float, waited: float) -> None:
-        """Count a step, its tokens and model FLOPs over all processes."""
-        self._meter.add(tokens, flops=flops, waited=waited)
-        self._progress.update(done)
-
-    def log_step(self, record: StepRecord, *, seconds: float) -> None:
-        """Log losses, and the throughput since the last call."""
-        throughput = self._meter.record(record.step, seconds=seconds)
-        if self._curves is not None:
-            self._curves.write_step(record, throughput)
-        self._progress.details = _describe_step(record, throughput)
-
-    def log_evaluation(self, record: EvaluationRecord, *, caution: str = "") -> None:
-        """Log an evaluation, and why its scores may say little."""
-        if self._curves is not None:
-            self._curves.write_evaluation(record)
-            text = ", ".join(_describe_evaluation(record, caution=caution))
-            _LOGGER.info("%s: step %s, %s", self._name, f"{record.step:,}", text)
-
-    def flush(self) -> None:
-        """Write the log to disk. Call it before each checkpoint."""
-        if self._curves is not None:
-            self._curves.sync()
-
-    def close(self) -> None:
-        """Close the files."""
-        if self._curves is not None:
-            self._curves.close()
-
-
-def _describe_step(step: StepRecord, throughput: ThroughputRecord) -> list[str]:
+def describe_step(step: StepRecord, throughput: ThroughputRecord) -> list[str]:
     """Return loss, accuracies and throughput as texts."""
     texts = [f"loss {step.loss:.2f}", f"MLM {format_percent(step.mlm_accuracy)}"]
     if step.nsp_accuracy is not None:
@@ -296,7 +224,7 @@ def _describe_step(step: StepRecord, throughput: ThroughputRecord) -> list[str]:
     return texts
 
 
-def _describe_evaluation(evaluation: EvaluationRecord, *, caution: str) -> list[str]:
+def describe_evaluation(evaluation: EvaluationRecord) -> list[str]:
     """Return loss, perplexity and accuracies as texts."""
     texts = [
         f"held-out MLM loss {evaluation.held_out_mlm_loss:.3f}",
@@ -305,44 +233,4 @@ def _describe_evaluation(evaluation: EvaluationRecord, *, caution: str) -> list[
     ]
     if evaluation.held_out_nsp_accuracy is not None:
         texts.append(f"NSP {format_percent(evaluation.held_out_nsp_accuracy)}")
-    return [*texts, *filter(None, [caution])]
-
-
-class TrialLogger:
-    """Logs a fine-tuning trial.
-
-    Args:
-        name: Name of the trial.
-        folder: Folder of the job, for the progress file; created if missing.
-        curve: File of the training curve.
-        done: Number of steps of earlier starts.
-        total: Number of steps of the trial.
-    """
-
-    def __init__(self, name: str, *, folder: Path, curve: Path, done: int, total: int) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self._curve = JsonLines(curve, resume_step=done)
-        self._progress = TrainingProgress(
-            name,
-            path=folder / PROGRESS_FILE,
-            budget=BudgetConfig(max_steps=total),
-            done=Amounts(steps=done),
-        )
-
-    def on_step_end(self, steps: int, *, loss: float) -> None:
-        """Show a step."""
-        self._progress.details = [f"loss {loss:.3f}"]
-        self._progress.update(Amounts(steps=steps))
-
-    def log_step(self, line: dict[str, Any]) -> None:
-        """Add a line to the curve."""
-        self._curve.append(line)
-
-    def flush(self) -> None:
-        """Write the curve to disk. Call it before each checkpoint."""
-        self._curve.sync()
-
-    def close(self) -> None:
-        """Close the curve."""
-        self._curve.sync()
-        self._curve.close()
+    return texts

@@ -9,23 +9,14 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import logging
-import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from pydantic import BaseModel
-
-from model.training.workers import (
-    STOP_SECONDS,
-    end_process,
-    run_job,
-    start_module,
-    stoppable,
-    write_job,
-)
+from model.training.workers import stoppable
 from schemas.errors import RunnerError, TrainingError
 
 _LOGGER = logging.getLogger(__name__)
@@ -108,19 +99,29 @@ def current_machines() -> MachineGroup | None:
     return _MACHINES.get()
 
 
-def run_job_on_machines(
-    machines: MachineGroup, module: str, job: BaseModel, *, name: str, folder: Path
-) -> None:
-    """Run a module on a job on all machines; see `workers.run_job`.
+Train = Callable[[Path, Rendezvous, Callable[[], bool]], None]
+"""Function that trains the job of a file on this machine. It calls its last argument about twice
+per second, and stops if the result is True."""
 
-    If a machine is lost, the job starts again as soon as all machines are ready.
+
+def train_on_machines(machines: MachineGroup, train: Train, job_file: Path, *, name: str) -> None:
+    """Train on all machines.
+
+    If a machine is lost, the training starts again as soon as all machines are ready.
+
+    Args:
+        machines: All machines.
+        train: Function that trains on this one.
+        job_file: File of the job, which all machines can read.
+        name: Name of the training in messages.
 
     Raises:
         MachinesError: A machine did not come.
+        BertloomError: As `train` says.
     """
-    job_file, stopped = write_job(job, name=name, folder=folder), threading.Event()
+    stopped = threading.Event()
     with stoppable(stopped.set):
-        while lost := _run_once(machines, module, job_file, name=name, stopped=stopped):
+        while lost := _train_once(machines, train, job_file, name=name, stopped=stopped):
             _LOGGER.warning(
                 "%s: lost %s; resuming from the last checkpoint when all machines are ready",
                 name,
@@ -128,19 +129,13 @@ def run_job_on_machines(
             )
 
 
-def _run_once(
-    machines: MachineGroup, module: str, job_file: Path, *, name: str, stopped: threading.Event
+def _train_once(
+    machines: MachineGroup, train: Train, job_file: Path, *, name: str, stopped: threading.Event
 ) -> list[str]:
-    """Run a job to its end; return the machines that were lost before."""
+    """Train to the end; return the machines that were lost before."""
     with machines.training(job_file, name=name, stopped=stopped) as training:
         try:
-            run_job(
-                module,
-                job_file,
-                name=name,
-                options=training.rendezvous.torchrun_options(),
-                should_stop=training.is_broken,
-            )
+            train(job_file, training.rendezvous, training.is_broken)
         except (RunnerError, TrainingError) as error:
             if not stopped.is_set() and (lost := training.find_lost()):
                 return lost
@@ -153,21 +148,25 @@ def _run_once(
 
 
 class JoinedTraining:
-    """This machine's processes of a training that the machine with rank 0 started."""
+    """This machine's part of a training that the machine with rank 0 started."""
 
-    def __init__(self, module: str, job_file: str, rendezvous: Rendezvous) -> None:
-        """Start the elastic agent."""
+    def __init__(self, train: Train, job_file: str, rendezvous: Rendezvous) -> None:
+        """Start to train in a thread."""
         self.id = rendezvous.id
-        self._process: subprocess.Popen[bytes] = start_module(
-            [module, job_file, *rendezvous.torchrun_options()]
-        )
+        self._stopped = threading.Event()
+        executor = ThreadPoolExecutor(1)
+        self._result = executor.submit(train, Path(job_file), rendezvous, self._stopped.is_set)
+        executor.shutdown(wait=False)
 
-    def exit_code(self) -> int | None:
-        """Return the exit code of the agent; None while it runs."""
-        return self._process.poll()
+    def failure(self) -> str | None:
+        """Return why the training failed, "" if it did not; None while it runs."""
+        return self._wait() if self._result.done() else None
 
-    def stop(self) -> int:
-        """Ask the processes to stop, wait for their end, and return the exit code."""
-        if self._process.poll() is None:
-            self._process.terminate()
-        return end_process(self._process, seconds=STOP_SECONDS)
+    def stop(self) -> str:
+        """Ask the processes to stop, wait for their end, and return why they failed."""
+        self._stopped.set()
+        return self._wait()
+
+    def _wait(self) -> str:
+        error = self._result.exception()
+        return "" if error is None else str(error) or repr(error)

@@ -56,43 +56,40 @@ def budget_unit(budget: BudgetConfig) -> tuple[Unit, float]:
 
 
 class ProgressFile:
-    """Progress of a training process: one update, replaced at most once per second.
+    """Progress of a process: one update, replaced at most once per second.
 
     A file that cannot be written is ignored.
+
+    Args:
+        path: File to write; None for none.
+        job: Name of the job.
+        unit, total: See `ProgressUpdate`.
+        done: Work of earlier starts.
     """
 
-    def __init__(self, path: Path | None, *, job: str, unit: str) -> None:
-        """Describe the training. `path`: file to write, None for none."""
-        self._path, self._job, self._unit = path, job, unit
+    def __init__(
+        self, path: Path | None, *, job: str, unit: str, total: float, done: float = 0.0
+    ) -> None:
+        self._path = path
+        self._update = ProgressUpdate(job, done, total, unit, first=done)
         self._started = time.monotonic()
         self._written = -_WRITE_SECONDS
-        self._first: float | None = None
+        self.write(done)
 
-    def write(self, done: float, *, total: float, details: Sequence[str] = ()) -> None:
+    def write(self, done: float, details: Sequence[str] = ()) -> None:
         """Write an update, unless the last one is too new; the last update is always written."""
-        if self._path is None:
-            return
-        if self._first is None:
-            self._first, self._started = done, time.monotonic()
         now = time.monotonic()
-        if now - self._written < _WRITE_SECONDS and done < total:
+        is_too_soon = now - self._written < _WRITE_SECONDS and done < self._update.total
+        if self._path is None or is_too_soon:
             return
         self._written = now
-        update = ProgressUpdate(
-            self._job,
-            done,
-            total,
-            self._unit,
-            seconds=now - self._started,
-            first=self._first,
-            details=details,
-        )
+        update = self._update._replace(done=done, seconds=now - self._started, details=details)
         temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
         try:
             temporary.write_text(json.dumps(update._asdict()), encoding="utf-8")
             temporary.replace(self._path)
         except OSError as error:
-            _LOGGER.debug("%s: cannot write %s: %s", self._job, self._path, error)
+            _LOGGER.debug("%s: cannot write %s: %s", update.job, self._path, error)
             self._path = None
 
 
@@ -114,23 +111,21 @@ class TrainingProgress:
     ) -> None:
         self.details: Sequence[str] = ()
         self._unit, self._total = budget_unit(budget)
-        self._file = ProgressFile(path, job=name, unit=self._unit.removesuffix("s"))
-        self.update(done)
+        amount, unit = done.in_unit(self._unit), self._unit.removesuffix("s")
+        self._file = ProgressFile(path, job=name, unit=unit, total=self._total, done=amount)
 
     def update(self, done: Amounts) -> None:
         """Write the work done so far, earlier starts included. Call it after each step."""
-        amount = done.in_unit(self._unit)
-        position = f"step {done.steps:,}"
-        if self._unit == "steps":
-            position += f" of {self._total:,.0f}"
-        else:
-            position += f", {self._format(amount)} of {self._format(self._total)}"
-        self._file.write(
-            min(amount, self._total), total=self._total, details=[position, *self.details]
-        )
+        amount = min(done.in_unit(self._unit), self._total)
+        self._file.write(amount, [self._describe(done), *self.details])
 
-    def _format(self, amount: float) -> str:
-        return f"{amount:,.1f} min" if self._unit == "minutes" else f"{amount:,.0f} tokens"
+    def _describe(self, done: Amounts) -> str:
+        step = f"step {done.steps:,}"
+        if self._unit == "steps":
+            return f"{step} of {self._total:,.0f}"
+        if self._unit == "tokens":
+            return f"{step}, {done.tokens:,} tokens of {self._total:,.0f} tokens"
+        return f"{step}, {done.seconds / 60:,.1f} min of {self._total:,.1f} min"
 
 
 class _Display:

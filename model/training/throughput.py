@@ -25,20 +25,6 @@ Precision = Literal["fp32", "bf16"]
 Format = Literal["bf16", "tf32", "fp32"]
 
 
-class Peak(NamedTuple):
-    """Peak throughput of a device in matrix products.
-
-    Attributes:
-        flops: FLOPs per second; a multiply-add is two.
-        device: Name of the device.
-        format: Number format of the factors.
-    """
-
-    flops: float
-    device: str
-    format: Format
-
-
 class _DataSheet(NamedTuple):
     """TFLOP/s of dense matrix products with fp32 sums, from NVIDIA's data sheets."""
 
@@ -61,33 +47,26 @@ _DATA_SHEETS: dict[str, _DataSheet] = {
 _BACKWARD_FACTOR = 2  # each product has two gradients of its size: of inputs and of weights
 
 
-def peak_flops(device: torch.device | str, *, precision: Precision) -> Peak | None:
-    """Return the peak of a GPU with a known data sheet, or None for other devices.
+def peak_flops(device: torch.device, *, precision: Precision) -> float | None:
+    """Return the peak FLOPs per second of a GPU with a known data sheet, None for other devices.
 
     Args:
         device: Device to look up.
         precision: Precision of training. `fp32` is tf32 where torch.backends.cuda.matmul's
             fp32_precision permits it.
     """
-    device = torch.device(device)
     if device.type != "cuda":
         return None
-    number_format = _number_format(precision)
-    return listed_peak(torch.cuda.get_device_name(device), number_format=number_format)
+    is_tf32 = precision == "fp32" and torch.backends.cuda.matmul.fp32_precision == "tf32"
+    return listed_peak(torch.cuda.get_device_name(device), "tf32" if is_tf32 else precision)
 
 
-def listed_peak(name: str, *, number_format: Format) -> Peak | None:
-    """Return the peak in the data sheet of a device, or None if it has none."""
+def listed_peak(name: str, number_format: Format) -> float | None:
+    """Return the peak FLOPs per second in the data sheet of a device, None if it has none."""
     for pattern, sheet in _DATA_SHEETS.items():
         if re.fullmatch(pattern, name):
-            return Peak(getattr(sheet, number_format) * 1e12, name, number_format)
+            return float(getattr(sheet, number_format)) * 1e12
     return None
-
-
-def _number_format(precision: Precision) -> Format:
-    if precision == "bf16":
-        return "bf16"
-    return "tf32" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "fp32"
 
 
 def forward_flops(
@@ -161,20 +140,6 @@ def batch_flops(
     return forward * (1 + _BACKWARD_FACTOR)
 
 
-def model_flops_utilization(
-    flops: float, *, seconds: float, processes: int, peak: Peak | None
-) -> float | None:
-    """Return the fraction of the peak that model FLOPs use, 0 to 1; None without a peak.
-
-    Args:
-        flops: Model FLOPs of all processes.
-        seconds: Duration.
-        processes: Number of processes, each with one device.
-        peak: Peak of one device.
-    """
-    return None if peak is None else flops / (seconds * processes * peak.flops)
-
-
 class ThroughputRecord(NamedTuple):
     """Throughput since the last line: a line of `timing.jsonl`.
 
@@ -202,12 +167,14 @@ class ThroughputMeter:
 
     Args:
         group: Processes of the run, each with one device.
-        peak: Peak of one device.
+        peak: Peak FLOPs per second of one device; None if unknown.
         seconds: Training time of earlier starts of the run.
     """
 
-    def __init__(self, group: ProcessGroup, *, peak: Peak | None, seconds: float = 0.0) -> None:
+    def __init__(self, group: ProcessGroup, *, peak: float | None, seconds: float = 0.0) -> None:
         self._group, self._peak = group, peak
+        if group.device.type == "cuda":  # the peak of the setup does not count
+            torch.cuda.reset_peak_memory_stats(group.device)
         self._start_seconds = seconds
         self._tokens, self._flops, self._waited = 0, 0.0, 0.0
 
@@ -231,12 +198,8 @@ class ThroughputMeter:
             tokens_per_second=self._tokens / duration,
             peak_memory_bytes=peak_memory(self._group.device),
             loader_wait_share=min(1.0, self._waited / duration),
-            model_flops_utilization=model_flops_utilization(
-                self._flops,
-                seconds=duration,
-                processes=self._group.world_size,
-                peak=self._peak,
-            ),
+            model_flops_utilization=self._peak
+            and self._flops / (duration * self._group.world_size * self._peak),
         )
         self._start_seconds = seconds
         self._tokens, self._flops, self._waited = 0, 0.0, 0.0

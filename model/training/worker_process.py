@@ -2,7 +2,6 @@
 
 `python -m model.training.worker_process FD SECONDS` executes calls that it receives from a
 connection. It ends with the launcher, after an error, or when it is idle for some seconds.
-`run_job_file` is the program of a rank of a job.
 """
 
 from __future__ import annotations
@@ -10,20 +9,18 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
-import json
 import logging
 import os
 import sys
 import typing
 from collections.abc import Callable
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
 
 from model.training.stopping import StopRequest
-from model.training.workers import FAILURE_FILE, LAUNCHER_VARIABLE
+from model.training.workers import LAUNCHER_VARIABLE
 from schemas.error_serialization import serialize_error
 from schemas.errors import BertloomError
 from schemas.redaction import RedactingFormatter
@@ -36,11 +33,12 @@ def main(descriptor: int, idle_seconds: float) -> None:
     """Execute calls until the launcher ends, a call fails, or the worker is idle."""
     connection = Connection(descriptor)
     os.dup2(2, 1)  # what libraries print
-    _set_up_logging()
+    set_up_logging()
     launcher = int(os.environ.get(LAUNCHER_VARIABLE, os.getppid()))
     with contextlib.suppress(EOFError, ConnectionError):  # the launcher has ended
         while connection.poll(idle_seconds):
             function, argument, folder = connection.recv()
+            connection.send("begun")
             try:
                 with StopRequest(launcher=launcher) as stop:
                     os.chdir(folder)
@@ -54,44 +52,8 @@ def main(descriptor: int, idle_seconds: float) -> None:
             connection.send({"result": result})
 
 
-def run_job_file(function: str, file: str) -> int:
-    """Call a function with the argument in a file, as one rank of a job.
-
-    Returns:
-        Exit code 0, or 1 for an error, which is written for the launcher.
-    """
-    job_file = Path(file)
-    text = job_file.read_text(encoding="utf-8")
-    _set_up_logging()
-    launcher = os.environ.get(LAUNCHER_VARIABLE)
-    try:
-        with StopRequest(launcher=int(launcher) if launcher else None) as stop:
-            _call(function, text, stop=stop)
-    except BaseException as error:
-        write_failure(job_file.parent, error)
-        if isinstance(error, BertloomError):
-            return 1
-        raise
-    return 0
-
-
-def write_failure(folder: Path, error: BaseException) -> None:
-    """Write an error for the launcher. The first error of several ranks is kept."""
-    facts = serialize_error(error)
-    temporary = folder / f".{FAILURE_FILE}.{os.getpid()}"
-    try:
-        temporary.write_text(json.dumps(facts), encoding="utf-8")
-        with contextlib.suppress(FileExistsError):
-            os.link(temporary, folder / FAILURE_FILE)
-    except OSError as problem:  # for example a full disk, which may be the error itself
-        _LOGGER.error("%s: %s", facts["class"], facts["message"])
-        _LOGGER.error("%s: cannot write the error above: %s", folder, problem)
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-
-
-def _set_up_logging() -> None:
+def set_up_logging() -> None:
+    """Log the warnings of all packages, and what `model` reports, to standard error."""
     handler = logging.StreamHandler()
     handler.setFormatter(RedactingFormatter("%(levelname)s %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])

@@ -1,12 +1,10 @@
 """Calls of functions in other processes, for training, fine-tuning and evaluation.
 
-* A worker executes calls of a function of `model` with a pydantic model as its argument. It is
-  reused, because loading torch takes as long as a short trial. Concurrent calls have a worker each.
-* A job with one or several ranks, on one machine or several (`model.training.machines`), reads its
-  argument from a file. It writes an error to another file.
+A worker executes calls of a function of `model` with a pydantic model as its argument. Concurrent
+calls have a worker each. A worker is reused, because loading torch takes as long as a short trial.
 
-`model.training.worker_process` is the other side of both. Signals and torch's settings stay in the
-worker process, and a crash does not end the run. A worker ends with its launcher.
+`model.training.worker_process` is the other side. Signals and torch's settings stay in the worker
+process, and a crash does not end the run. A worker ends with its launcher.
 """
 
 from __future__ import annotations
@@ -15,7 +13,6 @@ import atexit
 import contextlib
 import contextvars
 import hashlib
-import json
 import multiprocessing
 import os
 import re
@@ -23,11 +20,10 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
@@ -46,16 +42,11 @@ WORKER_VARIABLE = "BERTLOOM_WORKER"
 IDLE_SECONDS = 120.0
 """Time after which an idle worker ends."""
 
-JOB_FILE, FAILURE_FILE = "job.json", "failure.json"
-
 STOP_SECONDS = 300.0
 """Time to write a checkpoint, after which a process that was asked to stop is killed."""
 
 _END_SECONDS = 10.0
-_POLL_SECONDS = 0.2
-_LOOK_SECONDS = 1.0  # each look at other machines reads their files
-_REUSE_FRACTION = 0.8
-"""Share of `IDLE_SECONDS` in which a worker is reused: no call meets one that is just ending."""
+_POLL_SECONDS = 0.5
 
 _TORCHRUN_VARIABLES = frozenset(
     f"{scope}{name}"
@@ -122,16 +113,27 @@ def local_folder(work: str) -> Path:
     return cache_folder() / "work" / digest
 
 
+class _Process(NamedTuple):
+    """Process of a worker, and the connection to it."""
+
+    popen: subprocess.Popen[bytes]
+    connection: Connection
+
+
 class Worker:
     """Worker process, started by the first call. It executes one call at a time."""
 
     def __init__(self, number: int = 0) -> None:
         self._number = number
-        self._process: subprocess.Popen[bytes] | None = None
-        self._connection: Connection | None = None
-        self._idle_since = 0.0
+        self._process: _Process | None = None
 
-    def call(self, function: str, argument: BaseModel) -> dict[str, Any]:
+    def call(
+        self,
+        function: str,
+        argument: BaseModel,
+        *,
+        should_stop: Callable[[], bool] = lambda: False,
+    ) -> dict[str, Any]:
         """Call a function in the process and return its result.
 
         A stop (`stop_running_calls`) or an exception such as KeyboardInterrupt terminates the
@@ -141,6 +143,7 @@ class Worker:
             function: Function such as `model.finetuning.prediction:run_evaluation`. It takes a
                 pydantic model and `stop`, a `StopRequest`; it returns JSON values.
             argument: Argument. Messages have its `name`.
+            should_stop: Called about twice per second; True requests a stop.
 
         Raises:
             BertloomError, OSError: Errors of the function.
@@ -153,84 +156,104 @@ class Worker:
         _check_not_in_memory(text, name=name)
         stopped = threading.Event()
         with stoppable(stopped.set):
-            process, connection = self._ready()
             try:
-                with contextlib.suppress(BrokenPipeError):  # the process ended
-                    connection.send((function, text, str(Path.cwd())))
-                response = self._receive(process, connection, stopped=stopped)
+                process = self._begin((function, text, str(Path.cwd())), name=name)
+                response = _receive(process, stopped=stopped, should_stop=should_stop)
             except BaseException as error:
-                process.terminate()
-                if connection.poll(STOP_SECONDS):
-                    _note_response(error, connection, name=name)
+                if self._process is not None:
+                    _note_end(error, self._process, name=name)
                 self.end()
                 raise
         if response is None:
             code = self._close()
             if stopped.is_set() and code in (0, -signal.SIGTERM):
                 raise TrainingError(f"{name}: stopped (SIGTERM)")
-            raise _exit_error(name, code)
+            raise exit_error(name, code)
         if "error" in response or stopped.is_set():
             self.end()
         if "error" in response:
             raise deserialize_error(response["error"], name=name)
-        self._idle_since = time.monotonic()
         result: dict[str, Any] = response["result"]
         return result
 
     def end(self) -> None:
         """Terminate the process and wait for its end. The next call starts another one."""
         if self._process is not None:
-            self._process.terminate()
+            self._process.popen.terminate()
             self._close(seconds=STOP_SECONDS)
 
-    @property
-    def pid(self) -> int | None:
-        """Id of the process, None without one."""
-        return None if self._process is None else self._process.pid
+    def _begin(self, call: tuple[str, str, str], *, name: str) -> _Process:
+        """Return the process when it has begun a call; one that ended since the last is replaced.
 
-    def _ready(self) -> tuple[subprocess.Popen[bytes], Connection]:
-        """Return the process and the connection to it; start it if necessary."""
-        is_fresh = time.monotonic() - self._idle_since < _REUSE_FRACTION * IDLE_SECONDS
-        if self._process is not None and (self._process.poll() is not None or not is_fresh):
+        Raises:
+            RunnerError: A new process ended.
+        """
+        if self._process is None or not _send(call, self._process):
             self.end()
-        if self._process is None or self._connection is None:
-            self._connection, theirs = multiprocessing.Pipe()
-            with theirs:
-                self._process = start_module(
-                    ["model.training.worker_process", str(theirs.fileno()), str(IDLE_SECONDS)],
-                    pass_fds=[theirs.fileno()],
-                    added={WORKER_VARIABLE: str(self._number)},
-                )
-        return self._process, self._connection
+            self._process = self._start()
+            if not _send(call, self._process):
+                raise exit_error(name, self._close())
+        return self._process
 
-    def _receive(
-        self,
-        process: subprocess.Popen[bytes],
-        connection: Connection,
-        *,
-        stopped: threading.Event,
-    ) -> dict[str, Any] | None:
-        """Return the response of the process; None if it ended without one."""
-        while not connection.poll(_POLL_SECONDS):
-            if stopped.is_set():
-                process.terminate()
-                if not connection.poll(STOP_SECONDS):
-                    process.kill()
-        try:
-            response: dict[str, Any] = connection.recv()
-        except (EOFError, ConnectionResetError):
-            return None
-        return response
+    def _start(self) -> _Process:
+        connection, theirs = multiprocessing.Pipe()
+        with theirs:
+            popen = start_module(
+                ["model.training.worker_process", str(theirs.fileno()), str(IDLE_SECONDS)],
+                pass_fds=[theirs.fileno()],
+                added={WORKER_VARIABLE: str(self._number)},
+            )
+        return _Process(popen, connection)
 
     def _close(self, *, seconds: float = _END_SECONDS) -> int:
         """Wait for the end of the process, close the connection, and return the exit code."""
-        process, connection = self._process, self._connection
-        self._process = self._connection = None
-        if process is None or connection is None:
+        process, self._process = self._process, None
+        if process is None:
             return 0
-        code = end_process(process, seconds=seconds)
-        connection.close()
+        code = end_process(process.popen, seconds=seconds)
+        process.connection.close()
         return code
+
+
+def _send(call: tuple[str, str, str], process: _Process) -> bool:
+    """Send a call to a process; return whether it has begun, False if the process has ended."""
+    try:
+        process.connection.send(call)
+        process.connection.recv()
+    except (EOFError, ConnectionError):
+        return False
+    return True
+
+
+def _receive(
+    process: _Process,
+    *,
+    stopped: threading.Event,
+    should_stop: Callable[[], bool],
+) -> dict[str, Any] | None:
+    """Return the response of a process; None if it ended without one."""
+    while not process.connection.poll(_POLL_SECONDS):
+        if should_stop():
+            stopped.set()
+        if stopped.is_set():
+            process.popen.terminate()
+            if not process.connection.poll(STOP_SECONDS):
+                process.popen.kill()
+    try:
+        response: dict[str, Any] = process.connection.recv()
+    except (EOFError, ConnectionResetError):
+        return None
+    return response
+
+
+def _note_end(error: BaseException, process: _Process, *, name: str) -> None:
+    """Stop the call of a process, and add to an error how it ended."""
+    process.popen.terminate()
+    if process.connection.poll(STOP_SECONDS):
+        with contextlib.suppress(EOFError, ConnectionResetError):
+            response = process.connection.recv()
+            if "error" in response:
+                error.add_note(str(deserialize_error(response["error"], name=name)))
 
 
 class WorkerPool:
@@ -264,7 +287,7 @@ class WorkerPool:
 
 _SHARED = WorkerPool()
 _RUNNING: set[Callable[[], None]] = set()
-"""Functions that request a stop of the running calls and jobs."""
+"""Functions that request a stop of the running calls."""
 
 _GROUP: contextvars.ContextVar[set[Callable[[], None]]] = contextvars.ContextVar("_GROUP")
 atexit.register(lambda: _SHARED.end())
@@ -285,94 +308,19 @@ def call_in_worker(function: str, argument: BaseModel) -> dict[str, Any]:
     return _SHARED.call(function, argument)
 
 
-def write_job(job: BaseModel, *, name: str, folder: Path) -> Path:
-    """Write a job to its folder and return the path of the file.
-
-    Raises:
-        ConfigError: The job refers to data in the memory of this process.
-    """
-    text = job.model_dump_json(indent=2)
-    _check_not_in_memory(text, name=name)
-    folder.mkdir(parents=True, exist_ok=True)
-    job_file = folder / JOB_FILE
-    job_file.touch(mode=0o600)  # URLs in it may hold credentials
-    job_file.write_text(text, encoding="utf-8")
-    return job_file
-
-
-def run_job(
-    module: str,
-    job_file: Path,
-    *,
-    name: str,
-    options: Sequence[str] = (),
-    should_stop: Callable[[], bool] | None = None,
+def call_in_new_worker(
+    function: str, argument: BaseModel, *, should_stop: Callable[[], bool] = lambda: False
 ) -> None:
-    """Run a module on a job in other processes and wait for their end.
-
-    Args:
-        module: Program that gets the job file and the options; see
-            `model.training.worker_process.run_job_file`.
-        job_file: File that `write_job` wrote. An error is written to the same folder.
-        name: Name of the job in messages.
-        options: Further arguments of the module.
-        should_stop: Called about once per second; True requests a stop. None: never.
-
-    Raises:
-        BertloomError, OSError: Errors of the module.
-        RunnerError: Another error, or a process was killed.
-    """
-    failure = job_file.with_name(FAILURE_FILE)
-    failure.unlink(missing_ok=True)
-    with start_module([module, str(job_file), *options]) as process, stoppable(process.terminate):
-        try:
-            code = _wait_while(process, should_stop)
-        except BaseException as error:
-            process.terminate()
-            end_process(process, seconds=STOP_SECONDS)
-            if failure.exists():
-                _note_stop(error, json.loads(failure.read_text(encoding="utf-8")), name=name)
-            raise
-    if code:
-        if failure.exists():
-            raise deserialize_error(json.loads(failure.read_text(encoding="utf-8")), name=name)
-        raise _exit_error(name, code)
-
-
-def _wait_while(process: subprocess.Popen[bytes], should_stop: Callable[[], bool] | None) -> int:
-    """Wait for the end of a process, and terminate it once if `should_stop` returns True."""
-    while should_stop is not None:
-        try:
-            return process.wait(_LOOK_SECONDS)
-        except subprocess.TimeoutExpired:
-            if should_stop():
-                process.terminate()
-                return end_process(process, seconds=STOP_SECONDS)
-    return process.wait()
-
-
-def torchrun(
-    command: Sequence[str], *, num_processes: int, rendezvous: Sequence[str] = ()
-) -> tuple[list[str], dict[str, str]]:
-    """Return the module and arguments that run a module in several processes, and variables.
-
-    Args:
-        command: Module and its arguments.
-        num_processes: Number of processes on this machine.
-        rendezvous: Options of torchrun for several machines. Empty: this machine alone.
-    """
-    nproc = f"--nproc-per-node={num_processes}"
-    # By default torchrun kills after 30 s, maybe while a large checkpoint is written, and sets
-    # one thread per process. It has to kill its processes before it is killed itself.
-    threads = max(1, (os.cpu_count() or 1) // num_processes)
-    return ["torch.distributed.run", *(rendezvous or ["--standalone"]), nproc, "-m", *command], {
-        "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(int(STOP_SECONDS - _END_SECONDS)),
-        "OMP_NUM_THREADS": str(threads),
-    }
+    """See `Worker.call`; uses a worker that ends with the call, and with it its memory."""
+    worker = Worker()
+    try:
+        worker.call(function, argument, should_stop=should_stop)
+    finally:
+        worker.end()
 
 
 def stop_running_calls() -> None:
-    """Request a stop of all calls and jobs of this process, without waiting for it.
+    """Request a stop of all calls of this process, without waiting for it.
 
     A training writes a checkpoint first, and the call raises a TrainingError.
     """
@@ -382,7 +330,7 @@ def stop_running_calls() -> None:
 
 @contextlib.contextmanager
 def call_group() -> Iterator[Callable[[], None]]:
-    """Yield a function that requests a stop of the calls and jobs of this thread in the block."""
+    """Yield a function that requests a stop of the calls of this thread in the block."""
     group: set[Callable[[], None]] = set()
 
     def stop_all() -> None:
@@ -444,19 +392,8 @@ def end_process(process: subprocess.Popen[bytes], *, seconds: float) -> int:
         return process.wait()
 
 
-def _note_response(error: BaseException, connection: Connection, *, name: str) -> None:
-    """Add to an error how the stopped call of a worker ended."""
-    with contextlib.suppress(EOFError, ConnectionResetError):
-        response = connection.recv()
-        if "error" in response:
-            _note_stop(error, response["error"], name=name)
-
-
-def _note_stop(error: BaseException, facts: dict[str, Any], *, name: str) -> None:
-    error.add_note(str(deserialize_error(facts, name=name)))
-
-
-def _exit_error(name: str, code: int) -> RunnerError:
+def exit_error(name: str, code: int) -> RunnerError:
+    """Return the error for a process that ended without one."""
     how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
     return RunnerError(
         f"{name}: worker process {how} without an error (SIGKILL usually means out of memory: "

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from functools import partialmethod
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from model import attention, bert
 from model.bert import BertForPretraining, tied_decoder_loss
 from model.data.batches import PretrainingBatch
 from model.training.distributed import ProcessGroup
-from model.training.loop import _wrap
+from model.training.loop import wrap_model
 from schemas.model_configs import ModelConfig
 
 META = torch.device("meta")
@@ -113,8 +112,7 @@ def test_compiled_blocks_fit_batches_of_any_fill(
     compile_module = nn.Module.compile
     monkeypatch.setattr(nn.Module, "compile", partialmethod(compile_module, backend="aot_eager"))
     model = model_on_meta(ModelConfig.model_validate({"preset": "tiny", "num_hidden_layers": 10}))
-    training: Any = SimpleNamespace(model=model, is_compiled=True)
-    wrapped: Any = _wrap(training, group=ProcessGroup(0, 1, META))
+    wrapped: Any = wrap_model(model, group=ProcessGroup(0, 1, META), is_compiled=True)
     torch.compiler.reset()
     counters.clear()
     for stop in (60, 100, 110, 120):

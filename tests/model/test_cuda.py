@@ -25,9 +25,9 @@ from torch import nn
 from model import bert
 from model.attention import Dropout, SelfAttention, attention_layout, seed_dropout
 from model.bert import Dense
-from model.data.batches import PretrainingBatch, StepBatch
+from model.data.batches import PretrainingBatch
 from model.optim import build_optimizer
-from model.pretraining.module import PretrainingModule, train
+from model.pretraining.loop import PretrainingTrainer, train
 from model.training.distributed import ProcessGroup, choose_precision
 from model.training.loop import _wrap, compile_blocks
 from model.training.stopping import StopRequest
@@ -204,14 +204,13 @@ def test_resumed_run_equals_uninterrupted_run(
 ) -> None:
     jobs = [generated_job(tmp_path / n, device=DEVICE.type, dropout=0.1) for n in ("one", "two")]
     train(jobs[0], stop=StopRequest())
-    stop, count_step = StopRequest(), PretrainingModule.count_step
+    stop = StopRequest()
 
-    def stop_after_7(self: PretrainingModule, batch: StepBatch) -> None:
-        count_step(self, batch)
-        if self.steps == 7:
+    def stop_after_7(self: PretrainingTrainer) -> None:
+        if self.done.steps == 7:
             stop.request("test")
 
-    monkeypatch.setattr(PretrainingModule, "count_step", stop_after_7)
+    monkeypatch.setattr(PretrainingTrainer, "after_step", stop_after_7)
     with pytest.raises(TrainingError):
         train(jobs[1], stop=stop)
     assert len(logged_losses(jobs[1])) == 7

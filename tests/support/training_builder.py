@@ -11,7 +11,7 @@ from typing import Any
 from support.corpus_builder import as_input, run_corpus, small_recipe, small_sample
 
 from model.pretraining.job import TrainingJob
-from model.pretraining.module import train
+from model.pretraining.loop import train
 from model.pretraining.publish import publish
 from model.training.stopping import StopRequest
 from schemas.corpus_configs import InstancesConfig, MaskingConfig

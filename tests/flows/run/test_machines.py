@@ -29,8 +29,7 @@ from flows.run.machines import (
 )
 from flows.run.run import Run
 from flows.store.artifacts import ArtifactStore
-from model.training import machines as launch
-from model.training.machines import GroupTraining, Rendezvous, run_job_on_machines
+from model.training.machines import GroupTraining, Rendezvous, train_on_machines
 from schemas.errors import (
     ConfigError,
     DivergenceError,
@@ -39,7 +38,6 @@ from schemas.errors import (
     TrainingError,
     UsageError,
 )
-from schemas.model_configs import BudgetConfig
 from schemas.recipe import Recipe
 
 ENDPOINT = "node-0:29500"
@@ -170,22 +168,22 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 
 
 class FakeTraining:
-    """Processes of a follower; a test sets their exit code."""
+    """Processes of a follower; a test sets how they end."""
 
     started: list[FakeTraining]
 
-    def __init__(self, module: str, job_file: str, rendezvous: Rendezvous) -> None:
+    def __init__(self, _train: Any, job_file: str, rendezvous: Rendezvous) -> None:
         self.id, self.job_file, self.rendezvous = rendezvous.id, job_file, rendezvous
-        self.code: int | None = None
+        self.end: str | None = None
         self.was_stopped = False
         self.started.append(self)
 
-    def exit_code(self) -> int | None:
-        return self.code
+    def failure(self) -> str | None:
+        return self.end
 
-    def stop(self) -> int:
+    def stop(self) -> str:
         self.was_stopped = True
-        return 1 if self.code is None else self.code
+        return "stopped" if self.end is None else self.end
 
 
 @pytest.fixture
@@ -208,15 +206,11 @@ def _train(
         def training(self, job_file: Path, *, name: str, stopped: threading.Event) -> Any:
             return coordinator.training(job_file, name=name, stopped=world.stopped())
 
-    def run_job(_module: str, _file: Path, *, should_stop: Any, **_: Any) -> None:
+    def train(_file: Path, _rendezvous: Rendezvous, should_stop: Any) -> None:
         members.append(dict(coordinator.beacon.machine.members))
         run(should_stop.__self__)
 
-    with pytest.MonkeyPatch().context() as patch:
-        patch.setattr(launch, "run_job", run_job)
-        run_job_on_machines(
-            Group(), "program", BudgetConfig(max_steps=1), name="phase", folder=world.folder
-        )
+    train_on_machines(Group(), train, world.folder / "job.json", name="phase")
     return members
 
 
@@ -353,7 +347,7 @@ def test_follower_joins_each_training_and_ends_with_run(
             _start(leader, id, follower.beacon)
             yield from range(5)
             assert follower.beacon.machine.state == "training"
-            trainings[-1].code = 0
+            trainings[-1].end = ""
             yield from range(2)
             assert follower.beacon.machine.state == "waiting"
             leader.update(training="", members={})
@@ -404,7 +398,7 @@ def test_follower_waits_for_restarted_machine_0(
         assert trainings[0].was_stopped
         _start(leader, "again", follower.beacon)
         yield from range(5)
-        trainings[1].code = 0
+        trainings[1].end = ""
         leader.update(outcome="completed")
 
     world.script = script()

@@ -35,6 +35,7 @@ from model.tasks import TASKS
 from model.tasks.examples import read_examples
 from model.tasks.prediction_files import read_lines, to_lines
 from model.training.checkpoints import Checkpoints
+from model.training.distributed import ProcessGroup
 from model.training.loop import Trainer
 from model.training.progress import PROGRESS_FILE
 from model.training.stopping import StopRequest
@@ -387,12 +388,10 @@ def test_gpu_batches_are_prepared_and_pinned_by_a_thread(
     config = trial_config(write_checkpoint(tmp_path / "bert"))
     job = trial_job(tmp_path, sentiment(tmp_path / "examples"), config=config)
     checkpoints = Checkpoints(str(tmp_path / "checkpoints"), keep_last=1)
-    training = loop.FineTuningModule(
-        open_trial(job), device=torch.device("cpu"), checkpoints=checkpoints
-    )
-    with closing(training.logger):
-        plain = [step.units.tolist() for step in training.batches()]
-        training._device = torch.device("cuda")
-        assert [step.units.tolist() for step in training.batches()] == plain
+    trainer = loop.FineTuningTrainer(open_trial(job), checkpoints=checkpoints, stop=StopRequest())
+    with closing(trainer):
+        plain = [step.units.tolist() for step in trainer.batches()]
+        trainer.group = ProcessGroup(0, 1, torch.device("cuda"))
+        assert [step.units.tolist() for step in trainer.batches()] == plain
     assert len(threads) == len(plain)
     assert all(name.startswith("bertloom-prefetch") for name in threads)

@@ -63,7 +63,7 @@ def test_logits_and_loss_are_those_of_transformers(kind: TaskTypeName, tmp_path:
         else:  # their softmax of spans includes padding
             assert peer_loss > loss + 0.01
         output = model(batch._replace(labels=None))
-        assert (output.loss, output.loss_sum) == (None, None)
+        assert output.loss is None
 
 
 def test_span_loss_by_hand() -> None:
@@ -77,7 +77,7 @@ def test_span_loss_by_hand() -> None:
     for row, (start, end) in enumerate(itertools.pairwise(ends)):
         own = torch.log_softmax(output.logits[start:end].double(), dim=0)
         total -= float(own[batch.labels[row, 0], 0] + own[batch.labels[row, 1], 1]) / 2
-    assert float(output.loss_sum) == pytest.approx(total, abs=1e-5)
+    assert float(output.loss) == pytest.approx(total, abs=1e-5)
 
 
 @EACH_KIND
@@ -127,15 +127,12 @@ def test_micro_batches_add_up_to_the_batch(kind: TaskTypeName) -> None:
     assert ("classifier.bias" in expected) == (kind != "choice")
     model.zero_grad()
     packed = task_batch(kind)
-    loss, loss_sum = 0.0, 0.0
+    loss = 0.0
     for first, stop in ((0, 1), (1, UNITS)):
         part = model(units_of(packed, kind, first=first, stop=stop), scale=scale)
         part.loss.backward()
         loss += float(part.loss.detach())
-        loss_sum += float(part.loss_sum)
     assert loss == pytest.approx(float(output.loss.detach()), abs=1e-5)
-    assert loss_sum * scale == pytest.approx(loss, abs=1e-5)
-    assert not output.loss_sum.requires_grad
     for name, parameter in model.named_parameters():
         if name in expected:
             torch.testing.assert_close(parameter.grad, expected[name], rtol=1e-4, atol=1e-6)

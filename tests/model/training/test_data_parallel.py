@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -13,11 +12,10 @@ import torch.distributed as dist
 from support.training_builder import SmallCorpus
 from torch.nn.parallel import DistributedDataParallel
 
-from model.pretraining.module import PretrainingModule
+from model.pretraining.loop import PretrainingTrainer
 from model.pretraining.setup import open_setup
 from model.training.checkpoints import Checkpoints
 from model.training.distributed import ProcessGroup
-from model.training.loop import Trainer
 from model.training.stopping import StopRequest
 
 
@@ -44,19 +42,18 @@ def test_a_step_has_one_reduction_besides_the_gradients(
     )
     checkpoints = Checkpoints(f"{job.work}/checkpoints", keep_last=2)
     setup = open_setup(job, group=group, checkpoints=checkpoints)
-    training = PretrainingModule(job, setup, group=group)
+    trainer = PretrainingTrainer(job, setup, checkpoints=checkpoints, stop=StopRequest())
     calls: list[str] = []
     for name in ("all_reduce", "all_gather_object", "broadcast", "barrier"):
         monkeypatch.setattr(dist, name, lambda *_, n=name, **__: calls.append(n))
-    trainer: Any = Trainer(training, group=group, checkpoints=checkpoints, stop=StopRequest())
     micro_batches = 0
-    with closing(training.logger), closing(training.batches()) as batches:
+    with closing(trainer), closing(trainer.batches()) as batches:
         for _, batch in zip(range(3), batches, strict=False):
             micro_batches += len(batch.micro_batches)
             trainer._step(batch, waited=0.0)
     assert micro_batches > 3
     assert calls == ["all_reduce"] * 3
-    wrapped = trainer._model
+    wrapped = trainer.wrapped_model
     assert isinstance(wrapped, DistributedDataParallel)
     assert wrapped.gradient_as_bucket_view
-    trainer.close()
+    trainer.release_model()

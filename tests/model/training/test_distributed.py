@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Iterator
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,13 @@ import torch
 from support.training_builder import SmallCorpus
 from torch.distributed.run import config_from_args, parse_args
 
-from model.pretraining import module
-from model.pretraining.process import train_on_all_gpus
+from model.pretraining import loop, process
 from model.training.distributed import choose_precision
-from model.training.machines import Rendezvous
+from model.training.machines import JoinedTraining, Rendezvous
 from model.training.stopping import StopRequest
 from model.training.workers import child_environment
 from schemas.base_configs import Precision
+from schemas.errors import TrainingError
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
 
@@ -57,63 +57,73 @@ def test_precision_depends_on_device(
 
 
 @pytest.mark.parametrize(
-    ("changes", "environment", "processes"),
+    ("changes", "nnodes", "processes"),
     [
-        ({"device": "auto"}, {}, 4),
-        ({"device": "auto"}, {"WORLD_SIZE": "4"}, None),
-        ({"device": "auto", "num_processes": 1}, {}, None),
-        ({"device": "cpu"}, {}, None),
-        ({"device": "cpu", "num_processes": 2}, {}, 2),
+        ({"device": "auto"}, 1, 4),
+        ({"device": "auto", "num_processes": 1}, 1, None),
+        ({"device": "cpu"}, 1, None),
+        ({"device": "cpu", "num_processes": 2}, 1, 2),
+        ({"device": "auto"}, 4, 4),
+        ({"device": "cpu"}, 4, 1),
     ],
 )
-def test_auto_starts_one_process_per_gpu(
+def test_torchrun_starts_the_processes_of_this_machine(
     changes: dict[str, Any],
-    environment: dict[str, str],
+    nnodes: int,
     processes: int | None,
     small_corpus: SmallCorpus,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    calls: list[list[str]] = []
-    monkeypatch.delenv("WORLD_SIZE", raising=False)
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(sys, "argv", ["process", "job.json"])
+    commands: list[list[str]] = []
+
+    def start(command: list[str], **_: Any) -> subprocess.Popen[bytes]:
+        commands.append(command)
+        return subprocess.Popen(["true"])
+
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
-    monkeypatch.setattr(os, "execve", lambda _file, command, _environment: calls.append(command))
-    monkeypatch.setattr(module, "train", lambda job, stop: calls.append(["train"]))
-    train_on_all_gpus(small_corpus.job(tmp_path, **changes), stop=StopRequest())
-    [command] = calls
+    monkeypatch.setattr(process, "start_module", start)
+    monkeypatch.setattr(loop, "train", lambda job, stop: commands.append(["train"]))
+    job = small_corpus.job(tmp_path, **changes)
+    if nnodes > 1:
+        rendezvous = Rendezvous("node-0:29500", nnodes=nnodes, node_rank=3, id="1")
+        job = job.model_copy(update={"rendezvous": rendezvous})
+    process.train_on_all_gpus(job, stop=StopRequest())
+    [command] = commands
     if processes is None:
         assert command == ["train"]
-    else:
-        assert f"--nproc-per-node={processes}" in command
-        assert command[-2:] == ["model.pretraining.process", "job.json"]
+        return
+    assert command[-3:-1] == ["-m", "model.pretraining.process"]
+    config, _, _ = config_from_args(parse_args(command[1:]))
+    assert (config.min_nodes, config.max_nodes, config.nproc_per_node) == (
+        nnodes,
+        nnodes,
+        processes,
+    )
+    if nnodes > 1:
+        assert (config.rdzv_endpoint, config.rdzv_configs["rank"]) == ("node-0:29500", 3)
 
 
-@pytest.mark.parametrize(
-    ("changes", "processes"), [({"device": "auto"}, 4), ({"device": "cpu"}, 1)]
-)
-def test_each_of_several_machines_joins_their_rendezvous(
-    changes: dict[str, Any],
-    processes: int,
-    small_corpus: SmallCorpus,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    options = Rendezvous("node-0:29500", nnodes=4, node_rank=3, id="1").torchrun_options()
-    calls: list[list[str]] = []
-    monkeypatch.delenv("WORLD_SIZE", raising=False)
-    monkeypatch.setattr(sys, "argv", ["process", "job.json", *options])
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
-    monkeypatch.setattr(os, "execve", lambda _file, command, _environment: calls.append(command))
-    train_on_all_gpus(small_corpus.job(tmp_path, **changes), stop=StopRequest())
-    [command] = calls
-    assert {*options, f"--nproc-per-node={processes}"} <= set(command)
-    assert "--standalone" not in command
-    config, _, _ = config_from_args(parse_args(command[3:]))
-    assert (config.min_nodes, config.max_nodes, config.nproc_per_node) == (4, 4, processes)
-    assert (config.rdzv_endpoint, config.rdzv_configs["rank"]) == ("node-0:29500", 3)
+def test_joined_training_tells_how_it_ended(tmp_path: Path) -> None:
+    rendezvous = Rendezvous("node-0:29500", nnodes=2, node_rank=1, id="1")
+    may_end = threading.Event()
+
+    def train(job_file: Path, own: Rendezvous, should_stop: Callable[[], bool]) -> None:
+        assert (job_file, own) == (tmp_path / "job.json", rendezvous)
+        may_end.wait()
+        if should_stop():
+            raise TrainingError("stopped")
+
+    def join() -> JoinedTraining:
+        return JoinedTraining(train, str(tmp_path / "job.json"), rendezvous)
+
+    first, second = join(), join()
+    assert first.failure() is None
+    second._stopped.set()
+    may_end.set()
+    assert second.stop() == "stopped"
+    assert first._result.result(60) is None
+    assert first.failure() == ""
 
 
 def test_processes_do_not_inherit_ranks_of_another_torchrun(

@@ -30,7 +30,7 @@ from support.training_builder import SmallCorpus, as_phase, published
 
 from flows.recipes.loader import load_recipe
 from model.finetuning.loop import train_trial
-from model.pretraining.module import train
+from model.pretraining.loop import train
 from model.pretraining.publish import publish
 from model.summaries import summarize_phase
 from model.training.health import (

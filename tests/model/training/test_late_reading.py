@@ -19,10 +19,9 @@ from support.finetuning_builder import (
 from support.training_builder import SmallCorpus, curve_lines
 
 from model import bert
-from model.data.batches import StepBatch
 from model.finetuning.loop import train_trial
 from model.pretraining import evaluation
-from model.pretraining.module import PretrainingModule, train
+from model.pretraining.loop import PretrainingTrainer, train
 from model.pretraining.setup import open_setup
 from model.training import loop
 from model.training.checkpoints import Checkpoints
@@ -63,11 +62,9 @@ def test_results_of_a_step_are_read_after_the_next_step_is_queued(
     job = small_corpus.job(tmp_path, budget={"max_steps": 4}, checkpoints={"save_steps": 0})
     group = ProcessGroup(0, 1, meta_device)
     checkpoints = Checkpoints(f"{job.work}/checkpoints", keep_last=2)
-    training = PretrainingModule(
-        job, open_setup(job, group=group, checkpoints=checkpoints), group=group
-    )
-    trainer: Any = loop.Trainer(training, group=group, checkpoints=checkpoints, stop=StopRequest())
-    with contextlib.closing(training.logger):
+    setup = open_setup(job, group=group, checkpoints=checkpoints)
+    trainer = PretrainingTrainer(job, setup, checkpoints=checkpoints, stop=StopRequest())
+    with contextlib.closing(trainer):
         trainer.run()  # reading a value of a meta tensor raises an error
     assert events[:4] == ["queue 1", "queue 2", "read 1", "queue 3"]
     assert events[-3:] == ["queue 4", "read 3", "read 4"]
@@ -151,12 +148,13 @@ def test_late_divergence_names_its_step(
     small_corpus: SmallCorpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _read_late(monkeypatch)
-    mean_loss = PretrainingModule.mean_loss
+    compute_loss = PretrainingTrainer.compute_loss
 
-    def nan_in_step_3(self: PretrainingModule, batch: StepBatch, sums: list[float]) -> float:
-        return math.nan if self.steps == 3 else mean_loss(self, batch, sums)
+    def nan_in_step_3(self: PretrainingTrainer, *batches: Any) -> Any:
+        loss, sums = compute_loss(self, *batches)
+        return (loss * math.nan if self.done.steps == 2 else loss), sums
 
-    monkeypatch.setattr(PretrainingModule, "mean_loss", nan_in_step_3)
+    monkeypatch.setattr(PretrainingTrainer, "compute_loss", nan_in_step_3)
     job = small_corpus.job(tmp_path, checkpoints={"save_steps": 2})
     with pytest.raises(DivergenceError, match=r"step 3: the loss is nan.*step 2"):
         train(job, stop=StopRequest())

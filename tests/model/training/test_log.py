@@ -52,9 +52,10 @@ def evaluation_record(step: int) -> EvaluationRecord:
 def write(folder: Path, steps: range, *, resume: int = 0, every: int = 50) -> None:
     with closing(CurveWriter(folder, resume_step=resume)) as writer:
         for step in steps:
-            writer.write_step(step_record(step), throughput_record(step))
+            writer.write(step_record(step))
+            writer.write(throughput_record(step))
             if step % every == 0:
-                writer.write_evaluation(evaluation_record(step))
+                writer.write(evaluation_record(step))
 
 
 def scalars(folder: Path, tag: str) -> list[tuple[int, float]]:
@@ -73,8 +74,12 @@ def _present(record: StepRecord | EvaluationRecord | ThroughputRecord) -> dict[s
 
 def test_each_record_is_a_line_without_missing_values(tmp_path: Path) -> None:
     with closing(CurveWriter(tmp_path / "new" / "folder", resume_step=0)) as writer:
-        writer.write_step(step_record(1, nsp=False), throughput_record(1, mfu=None))
-        writer.write_evaluation(evaluation_record(1))
+        for record in (
+            step_record(1, nsp=False),
+            throughput_record(1, mfu=None),
+            evaluation_record(1),
+        ):
+            writer.write(record)
         curves = _lines(tmp_path / "new" / "folder" / "curves.jsonl")  # during the run
         timing = _lines(tmp_path / "new" / "folder" / "timing.jsonl")
     assert curves == [
@@ -95,7 +100,7 @@ def test_resumed_run_has_the_curves_of_an_uninterrupted_run(tmp_path: Path, resu
         file.write(struct.pack("<Q", 1_000))  # length of a record that is missing
     with closing(CurveWriter(killed, resume_step=resume)) as writer:
         if resume:  # a resumed run evaluates the step of its checkpoint again
-            writer.write_evaluation(evaluation_record(resume)._replace(perplexity=1.0))
+            writer.write(evaluation_record(resume)._replace(perplexity=1.0))
     write(killed, range(resume + 10, 201, 10), resume=resume)
     for name in ("curves.jsonl", "timing.jsonl"):
         assert (killed / name).read_bytes() == (whole / name).read_bytes()

@@ -39,9 +39,8 @@ def test_progress_file_of_training_process_is_forwarded(
     path = tmp_path / PROGRESS_FILE
     path.write_text(json.dumps(ProgressUpdate("old", 9, 9, "step")._asdict()))
     with forward_progress(tmp_path):
-        file = ProgressFile(path, job="train", unit="step")
-        file.write(5, total=10)
-        file.write(10, total=10)
+        file = ProgressFile(path, job="train", unit="step", total=10, done=5)
+        file.write(10)
     assert {update.job for update in updates} == {"train"}
     assert updates[-1][1:4] == (10, 10, "step")
     assert updates[-1].first == 5
@@ -111,15 +110,22 @@ def test_progress_is_logged_without_a_terminal(
     ],
 )
 def test_progress_is_in_the_unit_of_the_budget(
-    tmp_path: Path, budget: BudgetConfig, position: str, done: float, total: float
+    tmp_path: Path,
+    budget: BudgetConfig,
+    position: str,
+    done: float,
+    total: float,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(progress, "_WRITE_SECONDS", 0.0)
     path = tmp_path / PROGRESS_FILE
-    TrainingProgress("p", path=path, budget=budget, done=Amounts(120, 120, 60.0))
+    training = TrainingProgress("p", path=path, budget=budget, done=Amounts())
+    training.update(Amounts(120, 120, 60.0))
     update = ProgressUpdate(**json.loads(path.read_text()))
     assert (update.done, update.total, update.details) == (done, total, [position])
 
 
 def test_progress_file_that_cannot_be_written_is_ignored(tmp_path: Path) -> None:
     for path in (tmp_path / "gone" / PROGRESS_FILE, None):
-        ProgressFile(path, job="train", unit="step").write(1, total=2)
+        ProgressFile(path, job="train", unit="step", total=2).write(1)
     assert list(tmp_path.iterdir()) == []

@@ -23,7 +23,7 @@ from model.bert import BertForPretraining
 from model.finetuning.setup import open_trial
 from model.pretraining.evaluation import HeldOutEvaluator
 from model.pretraining.job import TrainingJob
-from model.pretraining.module import PretrainingModule, train
+from model.pretraining.loop import PretrainingTrainer, train
 from model.pretraining.publish import publish
 from model.pretraining.setup import PretrainingSetup
 from model.training.artifact_files import at_snapshot, snapshot_folder, without_snapshots
@@ -69,15 +69,15 @@ def test_snapshot_equals_model_of_short_training(small_corpus: SmallCorpus, tmp_
 
 def break_after_step(patch: pytest.MonkeyPatch, step: int) -> None:
     """Let training raise MemoryError after an update, before anything of it is saved."""
-    on_step_end = PretrainingModule.on_step_end
+    on_step_end = PretrainingTrainer.on_step_end
 
-    def break_after_step(self: PretrainingModule, *arguments: Any) -> str:
+    def break_after_step(self: PretrainingTrainer, *arguments: Any) -> str:
         reason = on_step_end(self, *arguments)
-        if self.steps == step:
+        if self.done.steps == step:
             raise MemoryError
         return reason
 
-    patch.setattr(PretrainingModule, "on_step_end", break_after_step)
+    patch.setattr(PretrainingTrainer, "on_step_end", break_after_step)
 
 
 def published_after_break(job: TrainingJob, step: int) -> dict[str, str]:

@@ -60,8 +60,7 @@ from model.training.stopping import StopRequest
 from model.pretraining.process import main
 from model.training.worker_process import _call
 
-sys.argv = ["process", pretraining]
-assert main([pretraining]) == 0
+assert main(pretraining) == 0
 assert "torch._dynamo" not in sys.modules  # it takes as long to load as torch
 refusal.names.remove("tokenizers")  # fine-tuning tokenizes its examples
 _call("model.finetuning.loop:train_trial", open(trial).read(), stop=StopRequest())
