@@ -17,6 +17,8 @@ from typing import Any
 
 from deploy.gpu.train import RESULTS_FILE
 from flows.formatting import format_bytes, format_duration, format_metric
+from model.tables.results import task_label
+from model.task_results import DEV, EvaluationResult, find_score
 from model.training.artifact_files import CURVES_FILE, TIMINGS_FILE
 from schemas.errors import UsageError
 
@@ -180,18 +182,16 @@ def _task_lines(results: Results) -> Iterator[str]:
 
 
 def _task_cells(step: Record) -> list[str]:
-    statistics = step["statistics"]
-    metric = statistics["metric"]
-    point = next(p for p in statistics["points"] if p["name"] == statistics["best_point"])
-    label = statistics["model"].get("data")
-    majority = statistics["baseline"].get("dev", {}).get(metric)
+    result = EvaluationResult.from_statistics(step["statistics"], where=step["label"])
+    scores = result.scores(DEV, result.metric)
+    majority = find_score(result.baseline, DEV, result.metric)
     return [
-        statistics["task"] + (f" ({label})" if label else ""),
-        statistics["model"]["start"],
-        metric,
-        str(len(statistics["cells"])),
-        format_metric(metric, point["mean"], sd=point["sd"] if point["runs"] > 1 else None),
-        "" if majority is None else format_metric(metric, majority),
+        task_label(result.task, result.model.data),
+        result.model.start,
+        result.metric,
+        str(scores.restarts),
+        "" if scores.mean is None else format_metric(result.metric, scores.mean, sd=scores.sd),
+        "" if majority is None else format_metric(result.metric, majority),
     ]
 
 
