@@ -29,7 +29,7 @@ from model.data.batches import PretrainingBatch
 from model.optim import build_optimizer
 from model.pretraining.loop import PretrainingTrainer, train
 from model.training.distributed import ProcessGroup, choose_precision
-from model.training.loop import _wrap, compile_blocks
+from model.training.loop import compile_blocks, wrap_model
 from model.training.stopping import StopRequest
 from schemas.errors import TrainingError
 from schemas.finetune_configs import TaskTypeName
@@ -228,8 +228,7 @@ def test_one_process_of_nccl() -> None:
     try:
         # A world size of 2 makes the code communicate; the only peer is this process.
         group = ProcessGroup(0, 2, torch.device(DEVICE.type, 0) if IS_CUDA else DEVICE)
-        training: Any = type("Training", (), {"model": model, "is_compiled": False})
-        wrapped = _wrap(training, group=group)
+        wrapped = wrap_model(model, group=group)
         assert relative_error(loss_and_gradients(wrapped, batch), expected) < 1e-4
         assert group.all_reduce_tensor(torch.ones(2, device=group.device)).tolist() == [1.0, 1.0]
         group.barrier()
