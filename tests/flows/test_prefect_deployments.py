@@ -185,14 +185,15 @@ def test_cancelled_flow_run_stops_training_and_marks_record(deployments: Deploym
     assert list(work.glob("*/checkpoints/*"))  # the next run resumes from them
 
 
-def trainings(work: Path) -> list[str]:
-    """Return the command lines of processes that train in a folder."""
-    commands = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
+def trainings(work: Path) -> set[int]:
+    """Return the worker processes that have files of a folder open."""
+    workers = set[int]()
+    for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it has just ended
-            if str(work).encode() in (words := path.read_bytes()):
-                commands.append(words.decode().replace("\0", " "))
-    return commands
+            is_worker = b"model.training.worker_process" in (process / "cmdline").read_bytes()
+            if is_worker and any(work in file.readlink().parents for file in process.glob("fd/*")):
+                workers.add(int(process.name))
+    return workers
 
 
 def test_killed_flow_run_is_marked_as_crashed_and_retry_completes(deployments: Deployments) -> None:
