@@ -20,7 +20,13 @@ from support.sweep_builder import source
 
 import model.tabulate
 from model.tables.filled_tables import fill_tables
-from model.tables.render import TextTable, markdown_table, paper_table, results_table
+from model.tables.render import (
+    TextTable,
+    entries_table,
+    markdown_table,
+    paper_table,
+    results_table,
+)
 from model.tables.results import result_rows
 from model.tables.verdicts import compare_entries
 from schemas.errors import PredictionsError
@@ -225,6 +231,15 @@ def test_a_metric_without_a_value_leaves_no_mean_and_is_noted(run: Any, tmp_path
 def grid_rows(grid: TextTable, *names: str) -> list[tuple[str, ...]]:
     places = [grid.header.index(name) for name in names]
     return [tuple(row[index] for index in places) for row in grid.rows]
+
+
+def test_entries_have_the_size_of_their_ensemble() -> None:
+    rows = rows_of(
+        written("cola", "cola", [0.3, 0.4]),
+        written("mrpc", "mrpc", [0.8, 0.9], ensemble=2, ensemble_value=0.9),
+    )
+    grid = entries_table(list(rows.values()))
+    assert grid_rows(grid, "entry", "ensemble of") == [("cola", ""), ("mrpc", "2")]
 
 
 def test_results_have_majority_class() -> None:

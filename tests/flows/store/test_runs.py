@@ -14,6 +14,7 @@ from flows.store.runs import (
     RunRecord,
     find_run,
     list_runs,
+    mark_crashed_runs,
     read_run,
 )
 from schemas.errors import ArtifactNotFoundError, ConfigError
@@ -50,6 +51,16 @@ def test_run_that_ends_while_runs_are_listed_is_not_crashed(
     [record] = list_runs(store).values()
     assert isinstance(record, RunRecord)
     assert record.state == "completed"
+
+
+def test_only_running_records_of_gone_processes_are_marked(store: ArtifactStore) -> None:
+    store.backend.replace("runs/a/run.json", b"{")  # damaged
+    write_run(store, "b", state="completed", pid=MISSING_PID)
+    write_run(store, "c", state="running")
+    write_run(store, "d", state="running", pid=MISSING_PID)
+    assert mark_crashed_runs(store, recipe=read_run(store, "d").recipe_name) == ["d"]
+    states = [read_run(store, run_id).state for run_id in "bcd"]
+    assert states == ["completed", "running", "crashed"]
 
 
 def test_run_is_found_by_id_prefix_or_recipe(tmp_path: Path) -> None:
