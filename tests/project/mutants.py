@@ -2,9 +2,10 @@
 
     python tests/project/mutants.py --count 60 --seed 1 model pipelines flows
 
-Each mutant is tried in a copy of the repository: the tests of its module, then of its folder, then
-of its package, until one fails that passes without the change. The program prints each mutant, and
-at the end how many were killed. It takes some minutes per survivor, so no test runs it.
+Each mutant is tried in a copy of the repository: the tests of its module, those that import it,
+those of its folder, then of its package, until one fails that passes without the change. The
+program prints each mutant, and at the end how many were killed. It takes some minutes per survivor,
+so no test runs it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import copy
 import difflib
 import functools
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -185,10 +187,15 @@ def changed(mutant: Mutant, folder: Path) -> Iterator[None]:
 
 
 def levels_of_tests(module: Path) -> Iterator[tuple[str, ...]]:
-    """Yield the tests of a module, of its folder, and of its package, where they exist."""
-    own = sorted((ROOT / "tests").rglob(f"test_{module.stem}*.py"))
-    if own:
-        yield tuple(str(path.relative_to(ROOT)) for path in own)
+    """Yield the tests of a module, those that import it, of its folder, and of its package."""
+    name = ".".join(module.with_suffix("").parts)
+    imports = re.compile(rf"^(from|import) {re.escape(name)}\b", re.MULTILINE)
+    tests = sorted((ROOT / "tests").rglob("test_*.py"))
+    own = [path for path in tests if path.stem.startswith(f"test_{module.stem}")]
+    others = [path for path in tests if imports.search(path.read_text(encoding="utf-8"))]
+    for paths in (own, [path for path in others if path not in own]):
+        if paths:
+            yield tuple(str(path.relative_to(ROOT)) for path in paths)
     for folder in list(module.parents)[:-1]:
         if (ROOT / "tests" / folder).is_dir():
             yield (str("tests" / folder),)
