@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import random
 from typing import Any, NamedTuple
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -172,6 +174,19 @@ def test_equal_to_the_slow_form(
     masked = mask(instances, config, kind)
     assert rows_of(instances, masked) == expected
     assert masked.input_ids.dtype == masked.original_ids.dtype == kind
+
+
+@pytest.mark.parametrize("strategy", sorted(MASKING_STRATEGIES))
+def test_long_instances_are_masked_as_in_the_slow_form(strategy: str) -> None:
+    rng = random.Random(0)
+
+    def tokens() -> list[int]:
+        return [rng.randrange(104, SIZE) for _ in range(rng.randint(20, 60))]
+
+    instances = [instance(rng.getrandbits(64), tokens(), tokens()) for _ in range(40)]
+    config = config_of(MIXES[0], strategy=strategy, masked_lm_prob=0.5, max_predictions_per_seq=30)
+    expected = [slow_mask(one, config) for one in instances]
+    assert rows_of(instances, mask(instances, config, np.uint16)) == expected
 
 
 def test_counts_round_half_to_even_and_stay_within_the_limits() -> None:
