@@ -108,6 +108,9 @@ def test_loss_falls_and_curves_are_recorded(small_corpus: SmallCorpus, tmp_path:
     assert [line["step"] for line in steps] == list(range(10, 91, 10))
     assert [line["step"] for line in held_out] == [30, 60, 90]
     assert steps[-1]["mlm_loss"] < steps[0]["mlm_loss"] - 0.3
+    accuracies = [value for line in steps for name, value in line.items() if "accuracy" in name]
+    assert all(0 <= value <= 1 for value in accuracies)
+    assert sum(value > 0 for value in accuracies) > len(steps)  # of masked tokens and of pairs
     assert held_out[-1]["held_out_mlm_loss"] < steps[0]["mlm_loss"]
     assert held_out[-1]["perplexity"] == pytest.approx(
         math.exp(held_out[-1]["held_out_mlm_loss"]), rel=1e-5
