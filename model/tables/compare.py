@@ -103,7 +103,7 @@ class Pair(NamedTuple):
 
     @property
     def is_tested(self) -> bool:
-        """Whether the spread of the scores of both sides is known."""
+        """True if the spread of the scores of both sides is known."""
         return all(side.is_tested for side in self.sides)
 
 

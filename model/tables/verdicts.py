@@ -28,6 +28,7 @@ from model.tables.results import (
 from model.task_results import Result
 
 _EXACT = 1e-9  # two computations of one score differ by less
+_MOST_NAMES = 3
 
 
 class Verdict(Result):
@@ -242,7 +243,9 @@ def _majority_verdicts(
         if not known:
             continue
         item = max((low[row.entry] for row in known), key=lambda item: item.difference)
-        entries = item.first if len(known) == 1 else f"{len(known)} of {len(group)} entries"
+        entries = ", ".join(row.entry for row in known)
+        if len(known) > _MOST_NAMES:
+            entries = f"{len(known)} of {len(group)} entries"
         about = f"{name} {models}" + (f" ({entries})" if len(group) > 1 else "")
         clearly = "clearly " if item.difference > _EXACT else ""
         score = format_percent(known[0].majority)

@@ -85,9 +85,17 @@ def _with_probabilities(entries: Sequence[Entry]) -> list[dict[str, Any]]:
 
 
 def _in_window(
-    logits: Logits, *, b_start: int, is_max: Bools, config: FeaturesConfig
+    logits: Logits, *, b_start: int, first_piece: int, is_max: Bools, config: FeaturesConfig
 ) -> _Candidates:
-    """Return the spans of one window in falling order of their starts, then ends."""
+    """Return the spans of one window in falling order of their starts, then ends.
+
+    Args:
+        logits: Logits of the window's tokens, (T, 2).
+        b_start: First token of the window's part of the context.
+        first_piece: Piece of the context that this token is.
+        is_max: Whether the window has most context of each of its pieces.
+        config: Limits.
+    """
     size = len(is_max)
     # Stable: of equal logits the earlier token comes first.
     starts, ends = (
@@ -100,7 +108,8 @@ def _in_window(
     pieces = ends[None, :] - starts[:, None] + 1
     start, end = np.nonzero((pieces >= 1) & (pieces <= config.max_answer_length))
     first, last = starts[start], ends[end]
-    return _Candidates(first, last, logits[first + b_start, 0], logits[last + b_start, 1])
+    start_logits, end_logits = logits[first + b_start, 0], logits[last + b_start, 1]
+    return _Candidates(first + first_piece, last + first_piece, start_logits, end_logits)
 
 
 def _n_best(
@@ -215,45 +224,52 @@ def decode(
     plan = features.plan
     assert plan is not None  # noqa: S101  # for mypy: it is None in training alone
     check_outputs(outputs, task=encoding.task)
-    config, has_unanswerable = encoding.config, encoding.task.has_unanswerable
     is_max, piece_offsets = max_context(plan)
     windows_of = np.searchsorted(plan.rows, np.arange(len(plan.contexts.of_row) + 1))
     predictions = []
     for row, identity in enumerate(examples["id"].to_pylist()):
-        null: Entry | None = None
+        nulls: list[Entry] = []
         candidates: list[_Candidates] = []
         for window in range(windows_of[row], windows_of[row + 1]):
             tokens = slice(features.offsets[window], features.offsets[window + 1])
             logits = outputs[tokens].astype(np.float64)
-            empty = Entry("", float(logits[0, 0]), float(logits[0, 1]))
-            null = empty if null is None or empty.score < null.score else null
-            pieces = slice(piece_offsets[window], piece_offsets[window + 1])
+            nulls.append(Entry("", float(logits[0, 0]), float(logits[0, 1])))
             inside = _in_window(
                 logits,
                 b_start=int(features.b_starts[window]),
-                is_max=is_max[pieces],
-                config=config,
+                first_piece=int(plan.starts[window]),
+                is_max=is_max[piece_offsets[window] : piece_offsets[window + 1]],
+                config=encoding.config,
             )
-            shift = int(plan.starts[window])
-            candidates.append(inside._replace(first=inside.first + shift, last=inside.last + shift))
-        entries, null_odds = [Entry("", 0.0, 0.0)], NO_ANSWER_ODDS  # a context without pieces
-        if null is not None:
-            entries, null_odds = _n_best(
-                row,
-                _Candidates(*map(np.concatenate, zip(*candidates, strict=True))),
-                null=null,
-                contexts=plan.contexts,
-                size=config.n_best_size,
-                has_unanswerable=has_unanswerable,
-            )
-        prediction = {
-            "id": identity,
-            "null_odds": null_odds,
-            "n_best": _with_probabilities(entries),
-        }
-        is_empty = has_unanswerable and null_odds > 0.0
-        predictions.append({**prediction, "text": "" if is_empty else best_answer(prediction)})
+            candidates.append(inside)
+        best = _best_answers(row, nulls, candidates, contexts=plan.contexts, encoding=encoding)
+        predictions.append({"id": identity, **best})
     return predictions
+
+
+def _best_answers(
+    row: int,
+    nulls: Sequence[Entry],
+    candidates: Sequence[_Candidates],
+    *,
+    contexts: Contexts,
+    encoding: Encoding,
+) -> dict[str, Any]:
+    """Return the prediction of an example without its id, given "" and the answers by window."""
+    entries, null_odds = [Entry("", 0.0, 0.0)], NO_ANSWER_ODDS  # a context without pieces
+    has_unanswerable = encoding.task.has_unanswerable
+    if nulls:
+        entries, null_odds = _n_best(
+            row,
+            _Candidates(*map(np.concatenate, zip(*candidates, strict=True))),
+            null=min(nulls, key=lambda entry: entry.score),
+            contexts=contexts,
+            size=encoding.config.n_best_size,
+            has_unanswerable=has_unanswerable,
+        )
+    prediction = {"null_odds": null_odds, "n_best": _with_probabilities(entries)}
+    is_empty = has_unanswerable and null_odds > 0.0
+    return {**prediction, "text": "" if is_empty else best_answer(prediction)}
 
 
 def score(examples: pa.Table, predictions: Sequence[Prediction], *, task: Task) -> dict[str, float]:

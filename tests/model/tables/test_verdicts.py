@@ -215,7 +215,8 @@ def test_entry_at_majority_is_bad_news_when_pretrained() -> None:
     [
         ([0.0], "CoLA pretrained"),
         ([0.0, 0.5, 0.6], "CoLA pretrained (e0)"),
-        ([0.5, 0.0, 0.0], "CoLA pretrained (2 of 3 entries)"),
+        ([0.5, 0.0, 0.0], "CoLA pretrained (e1, e2)"),
+        ([0.0, 0.0, 0.5, 0.0, 0.0], "CoLA pretrained (4 of 5 entries)"),
     ],
 )
 def test_entries_of_a_task_at_majority_are_one_verdict(means: list[float], about: str) -> None:
@@ -281,7 +282,7 @@ def test_variants_at_majority_are_one_verdict_at_the_end() -> None:
     chance = {"mnli": [0.4, 0.41, 0.39]}
     runs = {"a": chance, "b": chance, "c": {"mnli": GOOD}}
     claims = sweep_of("table-6", runs, baseline=0.4).verdicts
-    about = "MNLI variants (2 of 3 entries)"
+    about = "MNLI variants (mnli.a, mnli.b)"
     assert claims[-1].sentence == f"{about}: not better than the majority class (40.0)"
     assert [one.kind for one in claims] == ["variants"] * 3 + ["baseline"]
 
