@@ -19,6 +19,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
@@ -44,7 +45,8 @@ class S3Server:
     def __enter__(self) -> Self:
         [self.port] = free_ports(1)
         self.url = f"http://127.0.0.1:{self.port}"
-        command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)]
+        script = Path(__file__).with_name("s3_server.py")
+        command = [sys.executable, "-P", str(script), str(self.port)]
         self._process = subprocess.Popen(
             command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
