@@ -51,8 +51,8 @@ def step(
 def main() -> None:
     parser = parser_for(__doc__, repeat=9)
     parser.add_argument("--threads", type=int, default=1)
-    given = parser.parse_args()
-    torch.set_num_threads(given.threads)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
     draws = torch.Generator().manual_seed(0)
     counts = torch.randint(60, _LONGEST + 1, (_WINDOWS,), generator=draws)
     lengths = counts.numpy()
@@ -69,11 +69,11 @@ def main() -> None:
         "ours": (ours, lambda: ours.over_windows(x, windows)),
         "torch, packed": (peer, lambda: over_packed(peer, x, counts)),
     }
-    (_, found), (_, expected) = (step(layer, x, read) for layer, read in sides.values())
-    for a, b in zip(found, expected, strict=True):
+    (_, gradients), (_, expected) = (step(layer, x, read) for layer, read in sides.values())
+    for a, b in zip(gradients, expected, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
     steps = {name: partial(step, layer, x, read) for name, (layer, read) in sides.items()}
-    rounds = take_turns(steps, repeat=given.repeat, warmup=0)
+    rounds = take_turns(steps, repeat=options.repeat, warmup=0)
     seconds = {name: [spent for spent, _ in each] for name, each in rounds.items()}
     for name, each in seconds.items():
         print(f"{name:<14} {statistics.median(each) * 1000:7.1f} ms a step")

@@ -149,7 +149,7 @@ def _anchors(ours: list[str], by_hand: list[str]) -> Iterator[tuple[int, int]]:
     A list of contents has the words of headings that come much later, and must not be one of them.
     """
     mine, theirs = _unique_runs(ours), _unique_runs(by_hand)
-    places = [(place, theirs[run]) for run, place in mine.items() if run in theirs]
+    places = [(position, theirs[run]) for run, position in mine.items() if run in theirs]
     lasts: list[int] = []  # of the best chain of each length: its last place by hand ...
     chains: list[int] = []  # ... and the number of that place
     before: list[int] = []  # number of the place before each place in its chain
@@ -167,11 +167,11 @@ def _anchors(ours: list[str], by_hand: list[str]) -> Iterator[tuple[int, int]]:
 
 
 def _unique_runs(words: list[str]) -> dict[tuple[str, ...], int]:
-    places: dict[tuple[str, ...], int] = {}
-    for place in range(len(words) - _RUN + 1):
-        run = tuple(words[place : place + _RUN])
-        places[run] = -1 if run in places else place
-    return {run: place for run, place in places.items() if place >= 0}
+    positions: dict[tuple[str, ...], int] = {}
+    for position in range(len(words) - _RUN + 1):
+        run = tuple(words[position : position + _RUN])
+        positions[run] = -1 if run in positions else position
+    return {run: position for run, position in positions.items() if position >= 0}
 
 
 def total(scores: list[Score]) -> Score:

@@ -89,9 +89,9 @@ def run_stages(
 
     stage("documents", lambda out: documents_job.build_documents(
         documents, inputs={}, output=out, execution=how))  # fmt: skip
-    given = VocabularyConfig(vocab_file=vocab) if vocab else VocabularyConfig(vocab_size=500)
+    vocabulary = VocabularyConfig(vocab_file=vocab) if vocab else VocabularyConfig(vocab_size=500)
     stage("vocabulary", lambda out: vocabulary_job.build_vocabulary(
-        given, inputs=inputs, output=out, execution=how))  # fmt: skip
+        vocabulary, inputs=inputs, output=out, execution=how))  # fmt: skip
     stage("tokens", lambda out: tokens_job.build_tokens(
         TokensConfig(), inputs=inputs, output=out, execution=how))  # fmt: skip
     stage("instances", lambda out: instances_job.build_instances(

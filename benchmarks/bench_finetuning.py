@@ -233,10 +233,10 @@ def peer_side(checkpoint: str, table: pa.Table, *, folder: Path, grouped: bool) 
     return run
 
 
-def report(found: dict[str, list[Pace]], *, examples: int) -> None:
+def report(paces_by_side: dict[str, list[Pace]], *, examples: int) -> None:
     """Print the speed of each side, and how many times as fast the first one is."""
-    ours = [pace.steps for pace in next(iter(found.values()))]
-    for name, paces in found.items():
+    ours = [pace.steps for pace in next(iter(paces_by_side.values()))]
+    for name, paces in paces_by_side.items():
         seconds = [pace.steps for pace in paces]
         texts = examples / statistics.median(pace.features for pace in paces)
         line = (

@@ -229,11 +229,11 @@ def measure(folder: Path, data: StageInput, *, repeat: int, profile: str) -> Non
     rounds = take_turns(sides, repeat=repeat)
     speeds = {name: [tokens / seconds for seconds, tokens in each] for name, each in rounds.items()}
     plain = statistics.median(speeds["torch DataLoader, padded"])
-    for name, found in speeds.items():
-        speed = statistics.median(found)
+    for name, rates in speeds.items():
+        speed = statistics.median(rates)
         print(
-            f"{name:25} {speed / 1e6:6.1f} M tokens/s ({min(found) / 1e6:.1f} to "
-            f"{max(found) / 1e6:.1f}); x{speed / plain:.1f} torch's DataLoader; an H200 at about "
+            f"{name:25} {speed / 1e6:6.1f} M tokens/s ({min(rates) / 1e6:.1f} to "
+            f"{max(rates) / 1e6:.1f}); x{speed / plain:.1f} torch's DataLoader; an H200 at about "
             f"{GPU_TOKENS / 1e6:.0f} M tokens/s (BASE at {LENGTH}) takes {GPU_TOKENS / speed:.1%} "
             "of a core"
         )

@@ -70,27 +70,27 @@ def _pages(dumps: Sequence[Path], folder: Path) -> Iterator[str]:
 
 def _edited(text: str, chance: random.Random, rate: float) -> str:
     words = text.split(" ")
-    found = []
+    edited = []
     for word in words:
         if chance.random() >= rate:
-            found.append(word)
+            edited.append(word)
         else:
-            found += chance.choice([[], [chance.choice(words)], [word, chance.choice(words)]])
-    return " ".join(found)
+            edited += chance.choice([[], [chance.choice(words)], [word, chance.choice(words)]])
+    return " ".join(edited)
 
 
 def _with_copies(texts: Sequence[str]) -> list[str]:
     chance = random.Random(1)
-    found = list(texts)
+    all_texts = list(texts)
     for number, text in enumerate(texts[::COPIED]):
         if len(text.split(" ")) < 50:
             continue
-        found.append(_edited(text, chance, RATES[number % len(RATES)]))
+        all_texts.append(_edited(text, chance, RATES[number % len(RATES)]))
         if number % 10 == 0:  # four revisions
             for _ in range(3):
-                found.append(_edited(found[-1], chance, 0.004))
-    chance.shuffle(found)
-    return found
+                all_texts.append(_edited(all_texts[-1], chance, 0.004))
+    chance.shuffle(all_texts)
+    return all_texts
 
 
 def _corpus(texts: Sequence[str], folder: Path) -> StageInput:
@@ -114,9 +114,9 @@ def _measure(kind: str, where: Path) -> None:
         (where / "documents.json").read_text(encoding="utf-8")
     )
     began = time.process_time()
-    found: Any = _ours(documents, where) if kind == "ours" else _peer(documents)
+    pairs: Any = _ours(documents, where) if kind == "ours" else _peer(documents)
     cpu = time.process_time() - began
-    print(json.dumps({"found": found, "cpu": cpu, "memory": peak_memory()}))
+    print(json.dumps({"found": pairs, "cpu": cpu, "memory": peak_memory()}))
 
 
 def _ours(documents: StageInput, where: Path) -> list[tuple[str, str]]:
@@ -152,13 +152,13 @@ def _peer(documents: StageInput) -> list[tuple[str, str]]:
     from datasketch import MinHash, MinHashLSH
 
     lsh = MinHashLSH(threshold=CONFIG.threshold, num_perm=CONFIG.num_perm)
-    found = []
+    pairs = []
     for name, grams in _ngrams(documents):
         signature = MinHash(num_perm=CONFIG.num_perm)
         signature.update_batch([gram.encode() for gram in grams])
-        found += [(name, other) for other in lsh.query(signature)]
+        pairs += [(name, other) for other in lsh.query(signature)]
         lsh.insert(name, signature)
-    return found
+    return pairs
 
 
 def _brute_force(documents: StageInput) -> tuple[list[str], Any]:
@@ -180,7 +180,7 @@ def _brute_force(documents: StageInput) -> tuple[list[str], Any]:
     return names, both
 
 
-def _judge(found: Mapping[str, Any], documents: StageInput) -> None:
+def _judge(sides: Mapping[str, Any], documents: StageInput) -> None:
     names, all_pairs = _brute_force(documents)
     numbers = {name: number for number, name in enumerate(names)}
     similar = {
@@ -188,7 +188,7 @@ def _judge(found: Mapping[str, Any], documents: StageInput) -> None:
         for row, column, value in zip(all_pairs.row, all_pairs.col, all_pairs.data, strict=True)
     }
     near = {pair for pair, value in similar.items() if value >= CONFIG.threshold}
-    left = {numbers[one]: numbers[other] for one, other in found["ours"]}
+    left = {numbers[one]: numbers[other] for one, other in sides["ours"]}
     right = [frozenset(pair) in near for pair in left.items()]
     settled = [any(one in left for one in pair) for pair in near]
     print(f"brute force: {len(near):,} pairs at {CONFIG.threshold} among {len(names):,} documents")
@@ -196,7 +196,7 @@ def _judge(found: Mapping[str, Any], documents: StageInput) -> None:
         f"ours: {len(left):,} excluded, precision {sum(right) / len(right):.4f}, recall "
         f"{sum(settled) / len(settled):.4f} (pairs of which not both are kept)"
     )
-    pairs = {frozenset((numbers[one], numbers[other])) for one, other in found["datasketch"]}
+    pairs = {frozenset((numbers[one], numbers[other])) for one, other in sides["datasketch"]}
     print(
         f"datasketch: {len(pairs):,} pairs, precision {len(pairs & near) / len(pairs):.4f}, recall "
         f"{len(pairs & near) / len(near):.4f}"
@@ -225,19 +225,19 @@ def main(arguments: Sequence[str]) -> None:
             (where / "documents.json").write_text(documents.model_dump_json(), encoding="utf-8")
             megabytes = sum(map(len, texts)) / 1e6
             print(f"\n{len(texts):,} documents, {megabytes:.1f} MB of text")
-            found = {}
+            sides = {}
             for kind in ("ours", "datasketch"):
                 code = [sys.executable, "-m", "benchmarks.bench_near_duplicates"]
                 command = [*code, "--measure", kind, str(where)]
                 done = subprocess.run(command, check=True, stdout=subprocess.PIPE)
                 measured = json.loads(done.stdout.splitlines()[-1])
-                found[kind] = measured["found"]
+                sides[kind] = measured["found"]
                 print(
                     f"{kind:10} {measured['cpu']:7.1f} s of processor time, "
                     f"{measured['cpu'] / megabytes:.3f} s a MB, {measured['memory'] / 1e6:,.0f} MB"
                 )
             if amount == options.documents[0]:
-                _judge(found, documents)
+                _judge(sides, documents)
 
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ def main() -> int:
     parser.add_argument("--articles", type=int, default=4400)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    found: dict[str, Counter[str]] = {}
+    requests: dict[str, Counter[str]] = {}
     with tempfile.TemporaryDirectory() as name, S3Server() as server, Proxy(server.url) as proxy:
         sample, folder = str(Path(name, "sample")), str(Path(name, "store"))
         command = [sys.executable, "-c", _RUN, "sample", sample]
@@ -58,13 +58,13 @@ def main() -> int:
         for turn in ("first", "again"):
             before = proxy.counts()
             run_corpus(store, sample=sample, workers=options.workers)
-            found[turn] = proxy.counts() - before
+            requests[turn] = proxy.counts() - before
         run_corpus(folder, sample=sample, workers=1)
         is_equal = contents(store) == contents(folder)
     if options.json:
-        print(json.dumps({**found, "equal": is_equal}))
+        print(json.dumps({**requests, "equal": is_equal}))
     else:
-        for turn, counted in found.items():
+        for turn, counted in requests.items():
             parts = ", ".join(f"{amount} {kind}" for kind, amount in sorted(counted.items()))
             print(f"{turn:<6} {sum(counted.values()):>5} requests: {parts}")
         print(f"contents equal to those of a store in a folder: {'yes' if is_equal else 'NO'}")

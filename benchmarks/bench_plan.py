@@ -83,8 +83,8 @@ class SimulatedDumps(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no
         path = self._strip_protocol(path)
         if path.count("/") == 1:
             return {"name": path, "size": 0, "type": "directory"}
-        found: dict[str, Any] = next(e for e in _listed(self, path) if e["name"] == path)
-        return found
+        entry: dict[str, Any] = next(e for e in _listed(self, path) if e["name"] == path)
+        return entry
 
     def _open(self, path: str, mode: str = "rb", **options: Any) -> io.RawIOBase:
         del mode, options
@@ -193,15 +193,15 @@ def _stage(
         config = DocumentsConfig(sources=(source,))
         _remember_digests(files=files, splits=splits)
         return lambda: plan_documents(config), BuildDocumentShard(config, output)
-    given = StageInput(
+    shards = StageInput(
         name="shards", artifact_id="0" * 16, data=output, files=_entries(files * splits)
     )
     if stage == "build-tokens":
         work = BuildTokenShard(vocab, {"lowercase": True}, 30_522, 1 << 20, output)
-        return lambda: shard_items(given, remove_duplicates=True), work
+        return lambda: shard_items(shards, remove_duplicates=True), work
     instances = InstancesConfig(dupe_factor=passes)
     return (
-        lambda: plan_instances(instances, given),
+        lambda: plan_instances(instances, shards),
         BuildInstanceShard(instances, vocab, 30_522, output),
     )
 
@@ -266,21 +266,21 @@ def main() -> int:
     if options.stage:
         print(json.dumps(measure(options.stage, **sizes)._asdict()))
         return 0
-    found = []
-    given = [f"--{name}={value}" for name, value in sizes.items()]
+    plans = []
+    size_args = [f"--{name}={value}" for name, value in sizes.items()]
     with tempfile.TemporaryDirectory() as cache:
         for stage in STAGES:
-            command = [sys.executable, "-m", "benchmarks.bench_plan", "--stage", stage, *given]
+            command = [sys.executable, "-m", "benchmarks.bench_plan", "--stage", stage, *size_args]
             done = subprocess.run(
                 command, env={**os.environ, "BERTLOOM_CACHE": cache}, check=True,
                 stdout=subprocess.PIPE,
             )  # fmt: skip
-            found.append(Planned(**json.loads(done.stdout.splitlines()[-1])))
+            plans.append(Planned(**json.loads(done.stdout.splitlines()[-1])))
     if options.json:
-        print(json.dumps([planned._asdict() for planned in found]))
+        print(json.dumps([planned._asdict() for planned in plans]))
         return 0
-    print(f"{found[0].documents:,} documents")
-    for one in found:
+    print(f"{plans[0].documents:,} documents")
+    for one in plans:
         print(
             f"{one.stage:<16} {one.pieces:>9,} pieces  plan {one.plan_seconds:>6.1f} s, deal "
             f"{one.deal_seconds:>5.1f} s, digests {one.manifest_seconds:>4.1f} s  graph "

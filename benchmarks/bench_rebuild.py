@@ -78,9 +78,9 @@ def main() -> int:
             str(folder / "sample"), articles=options.articles, tales=12, pages_per_stream=20
         )
         parts = write_parts(sample, folder / "parts", parts=PARTS)
-        given = {"folder": folder, "books": sample.books}
+        sources = {"folder": folder, "books": sample.books}
         learnt = run_recipe(
-            corpus_recipe(**given, store=str(folder / "learnt"), vocab_file=None),
+            corpus_recipe(**sources, store=str(folder / "learnt"), vocab_file=None),
             log=quietly,
             engine="local",
             until="build-vocabulary",
@@ -88,7 +88,7 @@ def main() -> int:
         (entry,) = [entry for entry in learnt.files if entry.path == "vocab.txt"]
         vocab = str(folder / "learnt" / learnt.data_path / entry.stored_name)
         store = str(folder / "store")
-        recipe = corpus_recipe(**given, store=store, vocab_file=vocab)
+        recipe = corpus_recipe(**sources, store=store, vocab_file=vocab)
         _, process, clock = timed(recipe)
         print(f"{sample.xml_bytes / 1e6:.0f} MB of XML; at first {process:.1f} s, {clock:.1f} s")
         rounds = []

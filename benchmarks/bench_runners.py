@@ -99,13 +99,13 @@ class _Watch:
         return Use(seconds, used, self._most / (1 << 20))
 
     def _processes(self) -> set[psutil.Process]:
-        found = {self._own, *self._own.children(recursive=True)}
+        processes = {self._own, *self._own.children(recursive=True)}
         for process in psutil.process_iter():
             if process not in self._is_marked:
                 self._is_marked[process] = _has(process, self._marks)
             if self._is_marked[process]:
-                found.add(process)
-        return found
+                processes.add(process)
+        return processes
 
     def _look_on(self) -> None:
         while True:
@@ -136,13 +136,13 @@ def _cpu(process: psutil.Process) -> float:
 
 
 def make_corpus(
-    dumps: Sequence[str], place: str, how: ExecutionConfig, *, vocab_size: int = 300
+    dumps: Sequence[str], target: str, how: ExecutionConfig, *, vocab_size: int = 300
 ) -> str:
     """Build a corpus and return the digest of all files.
 
     Args:
         dumps: Wikipedia dumps.
-        place: Path or URL of a new folder.
+        target: Path or URL of a new folder.
         how: Where to run.
         vocab_size: Size of the vocabulary.
     """
@@ -151,7 +151,7 @@ def make_corpus(
     digest = hashlib.sha256()
 
     def folder(name: str) -> str:
-        made = f"{place}/{name}"
+        made = f"{target}/{name}"
         if "://" not in made:
             Path(made).mkdir(parents=True)
         return made
@@ -241,10 +241,10 @@ def _dumps(folder: Path, pattern: str | None, articles: int) -> dict[str, list[s
     least = write_sample(str(folder / "least"), articles=20, tales=1).pages
     if pattern:
         where = Path(pattern)
-        found = sorted(str(path) for path in where.parent.glob(where.name))
-        if len(found) < 4:
-            sys.exit(f"{pattern}: {len(found)} files, expected four or more")
-        return {"least": [least], "1x": found[: len(found) // 4], "4x": found}
+        dumps = sorted(str(path) for path in where.parent.glob(where.name))
+        if len(dumps) < 4:
+            sys.exit(f"{pattern}: {len(dumps)} files, expected four or more")
+        return {"least": [least], "1x": dumps[: len(dumps) // 4], "4x": dumps}
     sizes = {"1x": articles, "4x": 4 * articles}
     made = {
         name: [write_sample(str(folder / name), articles=count, tales=1, pages_per_stream=50).pages]
@@ -262,31 +262,31 @@ def main() -> int:
     parser.add_argument("--articles", type=int, default=7500, help="articles of the sample at 1x")
     parser.add_argument("--workers", type=int, default=2, help="of the runner local")
     parser.add_argument("--requests", action="store_true", help="count them, at 1x")
-    given = parser.parse_args()
+    options = parser.parse_args()
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
     head = ["runner", "size", "MB in", "s", "MB/s", "CPU s", "memory MB", "s a job", "requests"]
     print("  ".join(f"{word:>10}" for word in head), flush=True)
     digests: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as name:
-        sizes = _dumps(Path(name), given.dumps, given.articles)
-        for number, asked in enumerate(given.runners):
-            with execution_of(asked, given.workers) as how:
+        sizes = _dumps(Path(name), options.dumps, options.articles)
+        for number, asked in enumerate(options.runners):
+            with execution_of(asked, options.workers) as how:
                 for size, dumps in [("cold", sizes["least"]), *sizes.items()]:
                     watch = _Watch(_marks(how))
                     is_empty = size in ("cold", "least")
-                    words = 300 if is_empty or not given.dumps else 8000
-                    place = f"{name}/made-{number}-{size}"
-                    digest = make_corpus(dumps, place, how, vocab_size=words)
+                    words = 300 if is_empty or not options.dumps else 8000
+                    target = f"{name}/made-{number}-{size}"
+                    digest = make_corpus(dumps, target, how, vocab_size=words)
                     used = watch.end()
                     if digests.setdefault(size, digest) != digest:
-                        sys.exit(f"{asked}, {size}: other files than those of {given.runners[0]}")
+                        sys.exit(f"{asked}, {size}: other files than those of {options.runners[0]}")
                     mb = sum(Path(dump).stat().st_size for dump in dumps) / 1e6
                     row = [
                         asked, size, f"{mb:.2f}", f"{used.seconds:.1f}",
                         "" if is_empty else f"{mb / used.seconds:.3f}",
                         f"{used.cpu_seconds:.1f}", f"{used.memory_mb:.0f}",
                         f"{used.seconds / _JOBS:.1f}" if is_empty else "",
-                        _requests(dumps, how) if given.requests and size == "1x" else "",
+                        _requests(dumps, how) if options.requests and size == "1x" else "",
                     ]  # fmt: skip
                     print("  ".join(f"{word:>10}" for word in row), flush=True)
     return 0

@@ -93,8 +93,8 @@ def measure(source: WikipediaSource | BooksSource, *, folder: Path, passes: int)
     """The rates of the three stages over a source, one pass or more at 128."""
     config = DocumentsConfig(sources=(source,))
     places = {stage: str(folder / stage) for stage in (*STAGES, "vocabulary")}
-    for place in places.values():
-        Path(place).mkdir(parents=True)
+    for path in places.values():
+        Path(path).mkdir(parents=True)
     rates: dict[str, Rate] = {}
 
     def entered(stage: str, files: tuple[FileEntry, ...]) -> StageInput:
@@ -129,18 +129,18 @@ def measure(source: WikipediaSource | BooksSource, *, folder: Path, passes: int)
 
 def pieces_of(rates: dict[str, Rate], *, size: float, passes: int) -> dict[str, list[float]]:
     """Processor seconds of each piece of the whole of a source, by stage."""
-    found: dict[str, list[float]] = {}
+    seconds: dict[str, list[float]] = {}
     count = max(1, round(size / SPLIT_BYTES))
     drawn = random.Random(count)
     bytes_in = size
     for stage, rate in rates.items():
         times = passes if stage == "build-instances" else 1
         # Passes over a shard are dealt as one.
-        found[stage] = [
+        seconds[stage] = [
             times * bytes_in / count * drawn.choice(rate.seconds_a_byte) for _ in range(count)
         ]
         bytes_in *= rate.growth
-    return found
+    return seconds
 
 
 def wall_seconds(pieces: Sequence[float], *, workers: int) -> float:
@@ -192,7 +192,7 @@ def main() -> int:
     parser.add_argument("--gb-hour", type=float, default=0.003557, help="list price, dollars")
     parser.add_argument("--memory-gb", type=float, default=3.75, help="of a worker")
     options = parser.parse_args()
-    given = {
+    sources = {
         "wikipedia": WikipediaSource(
             name="wikipedia", paths=(str(options.data / "wikibooks" / "*.bz2"),)
         ),
@@ -201,7 +201,7 @@ def main() -> int:
         ),
     }
     rates: dict[str, dict[str, Rate]] = {}
-    for name, source in given.items():
+    for name, source in sources.items():
         with tempfile.TemporaryDirectory() as folder:
             rates[name] = measure(source, folder=Path(folder), passes=1)
         for stage, rate in rates[name].items():

@@ -92,9 +92,9 @@ def score(paragraphs: list[Gold], split: Split) -> Score:
     both = ours = gold = 0
     for paragraph in paragraphs:
         judged = range(paragraph.first, paragraph.last + 1)
-        found = {end for end in ends_of(split(paragraph.text, paragraph.language)) if end in judged}
+        ends = {end for end in ends_of(split(paragraph.text, paragraph.language)) if end in judged}
         known = {end for end in paragraph.ends if end in judged}
-        both, ours, gold = both + len(found & known), ours + len(found), gold + len(known)
+        both, ours, gold = both + len(ends & known), ours + len(ends), gold + len(known)
     return Score(both, ours, gold)
 
 

@@ -56,6 +56,6 @@ def change_part(path: Path) -> None:
     first, changed, *rest = _streams(path.read_bytes())
     text = bz2.decompress(changed).decode()
     said = r"\1The people of the valley tell this story in another way.\n\n"
-    told, pages = re.subn(r"(<text[^>]*>)(?!#)", said, text)
+    retold, pages = re.subn(r"(<text[^>]*>)(?!#)", said, text)
     assert pages > 1
-    path.write_bytes(b"".join([first, bz2.compress(told.encode()), *rest]))
+    path.write_bytes(b"".join([first, bz2.compress(retold.encode()), *rest]))

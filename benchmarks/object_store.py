@@ -82,15 +82,15 @@ class S3Server:
 
 def environment(endpoint: str, *, read_seconds: float | None = None) -> dict[str, str]:
     """Environment variables of a process that uses the server."""
-    found = {
+    variables = {
         "AWS_ENDPOINT_URL": endpoint,
         "AWS_ACCESS_KEY_ID": "test",
         "AWS_SECRET_ACCESS_KEY": "test",
         "AWS_DEFAULT_REGION": "us-east-1",
     }
     if read_seconds is not None:
-        found["FSSPEC_S3"] = json.dumps({"config_kwargs": {"read_timeout": read_seconds}})
-    return found
+        variables["FSSPEC_S3"] = json.dumps({"config_kwargs": {"read_timeout": read_seconds}})
+    return variables
 
 
 class Proxy(LocalServer):

@@ -101,26 +101,26 @@ def _masked(
     tokens = [vocabulary.cls_id, *segment_a, vocabulary.sep_id, *segment_b, vocabulary.sep_id]
     masking = config.masking
     kept_out = (vocabulary.cls_id, vocabulary.sep_id)
-    candidates = [place for place, token in enumerate(tokens) if token not in kept_out]
+    candidates = [position for position, token in enumerate(tokens) if token not in kept_out]
     rng.shuffle(candidates)
     budget = min(
         masking.max_predictions_per_seq, max(1, round(len(tokens) * masking.masked_lm_prob))
     )
     output = list(tokens)
     chosen: list[tuple[int, int]] = []
-    for place in candidates:
+    for position in candidates:
         if len(chosen) >= budget:
             break
         if rng.random() < masking.mask_token_prob:
-            output[place] = vocabulary.mask_id
+            output[position] = vocabulary.mask_id
         elif rng.random() >= masking.unchanged_prob / (1 - masking.mask_token_prob):
-            output[place] = rng.randint(0, vocabulary.vocab_size - 1)
-        chosen.append((place, tokens[place]))
+            output[position] = rng.randint(0, vocabulary.vocab_size - 1)
+        chosen.append((position, tokens[position]))
     chosen.sort()
     return PlainInstance(
         output,
         len(segment_a) + 2,
-        [place for place, _ in chosen],
+        [position for position, _ in chosen],
         [token for _, token in chosen],
         is_random,
     )

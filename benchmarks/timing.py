@@ -61,13 +61,13 @@ def take_turns(
     Returns:
         The measurements of each side, one per round.
     """
-    found: dict[str, list[T]] = {name: [] for name in sides}
+    measurements: dict[str, list[T]] = {name: [] for name in sides}
     for number in range(warmup + repeat):
         for name, measure in sides.items():
             measured = measure()
             if number >= warmup:
-                found[name].append(measured)
-    return found
+                measurements[name].append(measured)
+    return measurements
 
 
 def ratio(times: Sequence[float], peer_times: Sequence[float]) -> str:

@@ -9,7 +9,7 @@ BLOCK, END = 0x314159265359, 0x177245385090
 
 # Which bytes occur in a block is written in it as bits, here those of a mark: a block that holds
 # these characters, and of the others only ASCII, holds a false one.
-FALSE_MARK = "".join(chr(0x80 + place) for place in range(48) if BLOCK >> (47 - place) & 1)
+FALSE_MARK = "".join(chr(0x80 + bit) for bit in range(48) if BLOCK >> (47 - bit) & 1)
 
 
 def write_stream(pieces: Sequence[bytes], *, level: int = 9) -> bytes:
@@ -35,9 +35,9 @@ def _block(data: bytes, *, level: int) -> tuple[int, int]:
 
 def block_places(data: bytes) -> list[tuple[int, bool]]:
     """Return the bit positions of block marks, by testing every bit."""
-    text, found = f"{int.from_bytes(data, 'big'):0{8 * len(data)}b}", []
+    text, marks = f"{int.from_bytes(data, 'big'):0{8 * len(data)}b}", []
     for pattern, is_end in ((BLOCK, False), (END, True)):
         wanted, at = f"{pattern:048b}", -1
         while (at := text.find(wanted, at + 1)) >= 0:
-            found.append((at, is_end))
-    return sorted(found)
+            marks.append((at, is_end))
+    return sorted(marks)

@@ -102,11 +102,11 @@ def _manifest(main_class: str, paths: Sequence[str]) -> str:
 
 def package_folder(name: str, distribution: str) -> Path:
     """Return the folder of an engine's Python package, or skip with how to install it."""
-    place = Path(os.environ.get("BERTLOOM_ENGINES", ROOT / ".venv.engines"))
-    found = sorted(place.glob(f"lib/python*/site-packages/{name}"))
-    if not found:
-        pytest.skip(f"no {distribution} in {place}: `make engines` installs it there")
-    return found[0]
+    environment = Path(os.environ.get("BERTLOOM_ENGINES", ROOT / ".venv.engines"))
+    folders = sorted(environment.glob(f"lib/python*/site-packages/{name}"))
+    if not folders:
+        pytest.skip(f"no {distribution} in {environment}: `make engines` installs it there")
+    return folders[0]
 
 
 @contextlib.contextmanager
@@ -192,9 +192,9 @@ class Flink:
             "framework.off-heap.size": 128, "jvm-metaspace.size": 256,
             "jvm-overhead.min": 192, "jvm-overhead.max": 192,
         }  # fmt: skip
-        given = [f"taskmanager.memory.{name}={size}m" for name, size in sizes.items()]
-        given += ["taskmanager.cpu.cores=1.0", f"taskmanager.resource-id=task-manager-{number}"]
-        options = [word for item in given for word in ("-D", item)]
+        settings = [f"taskmanager.memory.{name}={size}m" for name, size in sizes.items()]
+        settings += ["taskmanager.cpu.cores=1.0", f"taskmanager.resource-id=task-manager-{number}"]
+        options = [word for item in settings for word in ("-D", item)]
         runner = "org.apache.flink.runtime.taskexecutor.TaskManagerRunner"
         self._java(f"task-manager-{number}", "-Xmx800m", runner, *options)
 
@@ -206,16 +206,16 @@ class Flink:
 
     def job_servers(self) -> list[str]:
         """The job servers that run for it: none may outlive who started it."""
-        found = subprocess.run(
+        listing = subprocess.run(
             ["ps", "-ww", "-eo", "pid,args"], capture_output=True, text=True, check=True
         )
         wanted = f"--flink-master {self.master} "
-        return [line for line in found.stdout.splitlines() if wanted in line]
+        return [line for line in listing.stdout.splitlines() if wanted in line]
 
     def jobs(self) -> list[dict[str, object]]:
         """Its jobs, as it lists them."""
-        found: list[dict[str, object]] = self.ask("jobs/overview")["jobs"]
-        return found
+        jobs: list[dict[str, object]] = self.ask("jobs/overview")["jobs"]
+        return jobs
 
     def ask(self, path: str) -> Any:
         """Return the response of its REST interface."""

@@ -82,25 +82,25 @@ def measure(work: Callable[[str], object], pattern: Pattern) -> Growth:
     while len(seconds) < 3 or (seconds[-1] < _NOISE_SECONDS and characters[-1] < _MAX_CHARACTERS):
         characters.append(characters[-1] * 2)
         seconds.append(_seconds(work, pattern.text(characters[-1])))
-    found = Growth(tuple(characters[-3:]), tuple(seconds[-3:]))
+    growth = Growth(tuple(characters[-3:]), tuple(seconds[-3:]))
     for attempt in range(_ATTEMPTS):
-        if found.of_a_doubling <= LIMIT:
+        if growth.of_a_doubling <= LIMIT:
             break
-        if attempt % 3 == 2 and found.seconds[-1] < _MAX_SECONDS:
-            longer = found.characters[-1] * 2
+        if attempt % 3 == 2 and growth.seconds[-1] < _MAX_SECONDS:
+            longer = growth.characters[-1] * 2
             took = _seconds(work, pattern.text(longer))
-            found = Growth((*found.characters[1:], longer), (*found.seconds[1:], took))
+            growth = Growth((*growth.characters[1:], longer), (*growth.seconds[1:], took))
             continue
-        again = [_seconds(work, pattern.text(size)) for size in found.characters]
-        fastest = tuple(min(pair) for pair in zip(found.seconds, again, strict=True))
-        found = Growth(found.characters, fastest)
-    return found
+        again = [_seconds(work, pattern.text(size)) for size in growth.characters]
+        fastest = tuple(min(pair) for pair in zip(growth.seconds, again, strict=True))
+        growth = Growth(growth.characters, fastest)
+    return growth
 
 
 def assert_linear(work: Callable[[str], object], unit: str, *, prefix: str = "") -> None:
     """Fail if twice as many units take far more than twice as long."""
-    found = measure(work, Pattern(0, prefix, unit))
-    assert found.of_a_doubling <= LIMIT, found
+    growth = measure(work, Pattern(0, prefix, unit))
+    assert growth.of_a_doubling <= LIMIT, growth
 
 
 def _seconds(work: Callable[[str], object], text: str) -> float:
@@ -118,8 +118,8 @@ def _atoms(table: str) -> tuple[str, ...]:
     return tuple(_ESCAPE.sub(_unescape, atom).replace("␣", " ") for atom in table.split())
 
 
-def _unescape(found: re.Match[str]) -> str:
-    return str(ast.literal_eval(f"'{found[0]}'"))
+def _unescape(escape: re.Match[str]) -> str:
+    return str(ast.literal_eval(f"'{escape[0]}'"))
 
 
 WORDS = ("word ", "a", " and, then", ". The next one", "1 2", "\n", "\n\n", " ", "é人。")

@@ -38,8 +38,8 @@ class CountedFiles(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no t
         self._disk.get_file(self._strip_protocol(path1), path2)
 
     def ls(self, path: str, detail: bool = True, **options: Any) -> list[Any]:
-        found = [self._told(entry) for entry in self._disk.ls(self._strip_protocol(path), True)]
-        return found if detail else [entry["name"] for entry in found]
+        entries = [self._told(entry) for entry in self._disk.ls(self._strip_protocol(path), True)]
+        return entries if detail else [entry["name"] for entry in entries]
 
     def info(self, path: str, **options: Any) -> dict[str, Any]:
         return self._told(self._disk.info(self._strip_protocol(path)))

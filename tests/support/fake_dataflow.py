@@ -73,8 +73,8 @@ class FakeDataflow(LocalServer):
         self, job: str, name: str, number: float, *, origin: str = "user", **context: str
     ) -> None:
         """Count something for a job."""
-        told = {"origin": origin, "name": name, "context": context}
-        self.metrics.setdefault(job, []).append({"name": told, "scalar": number})
+        metric = {"origin": origin, "name": name, "context": context}
+        self.metrics.setdefault(job, []).append({"name": metric, "scalar": number})
 
     def submit(self, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         """A job as it was taken, or why it was not."""
@@ -126,16 +126,16 @@ class FakeDataflow(LocalServer):
     def _worker(self, job: str, folder: Path) -> str:
         """The command of a worker process, in an environment for jobs of the same packages."""
         wheels = {name: data for name, data in self.packages(job).items() if name.endswith(".whl")}
-        place = folder / f"worker-{'-'.join(wheels) or 'of-nothing'}"
-        python = str(place / "bin" / "python")
-        if not place.exists():
-            clean_python(place)
+        environment = folder / f"worker-{'-'.join(wheels) or 'of-nothing'}"
+        python = str(environment / "bin" / "python")
+        if not environment.exists():
+            clean_python(environment)
             for name, data in wheels.items():
-                (place / name).write_bytes(data)
-                install(python, place / name)
+                (environment / name).write_bytes(data)
+                install(python, environment / name)
         # `-P` excludes the tests' folder; temporary files and caches are separate.
         module = "apache_beam.runners.worker.sdk_worker_main"
-        own = " ".join(f"{name}={place}" for name in ("TMPDIR", "BERTLOOM_CACHE", "HOME"))
+        own = " ".join(f"{name}={environment}" for name in ("TMPDIR", "BERTLOOM_CACHE", "HOME"))
         return f"env PYTHONPATH={libraries()} {own} {python} -P -m {module}"
 
     def _run(self, job: str, worker: str) -> None:
@@ -160,8 +160,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self, body: Any = None, *, status: int = 200, **headers: str) -> None:
         data = body if isinstance(body, bytes) else json.dumps(body or {}).encode()
         self.send_response(status)
-        told = {"Content-Type": "application/json", "Content-Length": str(len(data)), **headers}
-        for name, value in told.items():
+        fields = {"Content-Type": "application/json", "Content-Length": str(len(data)), **headers}
+        for name, value in fields.items():
             self.send_header(name.replace("_", "-"), value)
         self.end_headers()
         self.wfile.write(data)
@@ -189,8 +189,8 @@ class _Handler(BaseHTTPRequestHandler):
         service = self.service
         job, _, what = "/".join(path).partition("/")
         if not job and self.command == "POST":
-            status, found = service.submit(json.loads(body))
-            self._answer(_shown(found), status=status)
+            status, answer = service.submit(json.loads(body))
+            self._answer(_shown(answer), status=status)
         elif not job:
             found_jobs = [
                 _shown(known)
@@ -206,11 +206,11 @@ class _Handler(BaseHTTPRequestHandler):
             service.end(job, "CANCELLED")
             self._answer(_shown(service.jobs[job]))
         elif what == "messages":
-            told = [
+            messages = [
                 {"messageImportance": importance, "messageText": text, "id": str(number)}
                 for number, (importance, text) in enumerate(service.messages.get(job, ()))
             ]
-            self._answer({"jobMessages": told})
+            self._answer({"jobMessages": messages})
         elif what == "metrics":
             self._answer({"metrics": service.metrics.get(job, [])})
         else:

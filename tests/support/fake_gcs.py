@@ -101,7 +101,7 @@ class FakeGcs(LocalServer):
     def objects(self) -> dict[str, bytes]:
         """Content of each object by name."""
         with self._lock:
-            return {name: found.data for name, found in self.stored.items()}
+            return {name: stored.data for name, stored in self.stored.items()}
 
     def put(self, name: str, data: bytes | None, kind: str = "application/octet-stream") -> None:
         """Write or delete an object unconditionally."""
@@ -116,16 +116,16 @@ class FakeGcs(LocalServer):
     def find(self, name: str, query: Query) -> Stored:
         """An object of the generation and under the condition that a request names."""
         with self._lock:
-            found = self.stored.get(name)
-            if found is None or query.get("generation") not in (None, str(found.generation)):
+            stored = self.stored.get(name)
+            if stored is None or query.get("generation") not in (None, str(stored.generation)):
                 raise RefusedError(404, f"No such object: {BUCKET}/{name}")
             self._check(name, query.get(_IF_MATCH))
-            return found
+            return stored
 
     def _check(self, name: str, condition: str | None) -> None:
-        found = self.stored.get(name)
+        stored = self.stored.get(name)
         is_ignored = self.ignored == ("0" if condition == "0" else "others")
-        if condition not in (None, str(found.generation if found else 0)) and not is_ignored:
+        if condition not in (None, str(stored.generation if stored else 0)) and not is_ignored:
             raise RefusedError(
                 412, "At least one of the pre-conditions you specified did not hold."
             )
@@ -147,14 +147,14 @@ class FakeGcs(LocalServer):
 
     def resource(self, name: str) -> dict[str, Any]:
         """Return the metadata of an object."""
-        found = self.stored[name]
+        stored = self.stored[name]
         return {
-            "kind": "storage#object", "id": f"{BUCKET}/{name}/{found.generation}",
-            "name": name, "bucket": BUCKET, "size": str(len(found.data)),
-            "generation": str(found.generation), "metageneration": "1",
-            "contentType": found.kind, "timeCreated": found.written, "updated": found.written,
-            "md5Hash": base64.b64encode(hashlib.md5(found.data).digest()).decode(),
-            "etag": f"G{found.generation}=", "storageClass": "STANDARD",
+            "kind": "storage#object", "id": f"{BUCKET}/{name}/{stored.generation}",
+            "name": name, "bucket": BUCKET, "size": str(len(stored.data)),
+            "generation": str(stored.generation), "metageneration": "1",
+            "contentType": stored.kind, "timeCreated": stored.written, "updated": stored.written,
+            "md5Hash": base64.b64encode(hashlib.md5(stored.data).digest()).decode(),
+            "etag": f"G{stored.generation}=", "storageClass": "STANDARD",
         }  # fmt: skip
 
     def listing(self, query: Query) -> dict[str, Any]:
@@ -166,10 +166,10 @@ class FakeGcs(LocalServer):
             for name in sorted(self.stored, key=str.encode):
                 if not name.startswith(prefix):
                     continue
-                head, found, _ = name[len(prefix) :].partition(delimiter or "\0")
-                if not found:
+                head, divider, _ = name[len(prefix) :].partition(delimiter or "\0")
+                if not divider:
                     items.append(self.resource(name))
-                elif (folder := f"{prefix}{head}{found}") not in folders:
+                elif (folder := f"{prefix}{head}{divider}") not in folders:
                     folders.append(folder)
         return {"kind": "storage#objects", "items": items, "prefixes": folders}
 
@@ -199,36 +199,36 @@ class _Handler(BaseHTTPRequestHandler):
     wbufsize = -1  # an answer goes out as one
 
     def _serve(self) -> None:
-        place = urlsplit(self.path)
-        query = dict(parse_qsl(place.query, keep_blank_values=True))
+        url = urlsplit(self.path)
+        query = dict(parse_qsl(url.query, keep_blank_values=True))
         size = int(self.headers.get("Content-Length", 0))
         body = self.rfile.read(size)
         try:
             self._authorize()
-            self._route(place.path, query, body)
+            self._route(url.path, query, body)
         except RefusedError as error:
             if len(body) < size:
                 self.close_connection = True  # the client has disconnected
                 return
-            told = {"code": error.status, "message": error.message}
-            self._answer(error.status, {"error": told})
+            reason = {"code": error.status, "message": error.message}
+            self._answer(error.status, {"error": reason})
 
     do_GET = do_POST = do_PUT = do_DELETE = do_HEAD = do_PATCH = _serve  # noqa: N815 - asked for
 
     def _authorize(self) -> None:
-        given = self.headers.get("Authorization")
-        if self.gcs.token and given is None:
+        authorization = self.headers.get("Authorization")
+        if self.gcs.token and authorization is None:
             raise RefusedError(401, "Anonymous caller does not have storage.objects.get access")
-        if self.gcs.token and given != f"Bearer {self.gcs.token}":
+        if self.gcs.token and authorization != f"Bearer {self.gcs.token}":
             raise RefusedError(401, "Invalid Credentials")
 
     def _route(self, path: str, query: Query, body: bytes) -> None:
         if "Transfer-Encoding" in self.headers:
             raise self._not_known("Transfer-Encoding")
         for method, pattern, answer, known in _ROUTES:
-            found = re.fullmatch(pattern, path)
-            if method == self.command and found is not None:
-                bucket, *names = map(unquote, found.groups() or [BUCKET])
+            match = re.fullmatch(pattern, path)
+            if method == self.command and match is not None:
+                bucket, *names = map(unquote, match.groups() or [BUCKET])
                 if not set(query) <= known:
                     raise self._not_known(f"parameters {sorted(set(query) - known)}")
                 if bucket != BUCKET:
@@ -261,14 +261,14 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(200, self.gcs.listing(query))
 
     def _get(self, names: list[str], query: Query, body: bytes) -> None:
-        found = self.gcs.find(names[0], query)
+        stored = self.gcs.find(names[0], query)
         if query.get("alt", "json") == "json":
             self._answer(200, self.gcs.resource(names[0]))
             return
-        size, asked = len(found.data), self.headers.get("Range")
-        headers = {"X_Goog_Generation": str(found.generation), "Content_Type": found.kind}
+        size, asked = len(stored.data), self.headers.get("Range")
+        headers = {"X_Goog_Generation": str(stored.generation), "Content_Type": stored.kind}
         if asked is None:
-            self._answer(200, found.data, **headers)
+            self._answer(200, stored.data, **headers)
             return
         limits = _RANGE.fullmatch(asked)
         if limits is None:
@@ -279,7 +279,7 @@ class _Handler(BaseHTTPRequestHandler):
                 416, f"The requested range cannot be satisfied: not satisfiable ({asked})"
             )
         headers["Content_Range"] = f"bytes {begin}-{end}/{size}"
-        self._answer(206, found.data[begin : end + 1], **headers)
+        self._answer(206, stored.data[begin : end + 1], **headers)
 
     def _delete(self, names: list[str], query: Query, body: bytes) -> None:
         self.gcs.delete(names[0], query)
@@ -306,10 +306,10 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(200, self.gcs.write(name, body, condition=condition, kind=kind))
 
     def _fields(self, body: bytes) -> dict[str, str]:
-        found: dict[str, str] = json.loads(body)
-        if set(found) != {"name"}:
-            raise self._not_known(f"the fields {sorted(found)}")
-        return found
+        fields: dict[str, str] = json.loads(body)
+        if set(fields) != {"name"}:
+            raise self._not_known(f"the fields {sorted(fields)}")
+        return fields
 
     def _parts(self, body: bytes) -> tuple[str, str, bytes]:
         """The name, content type and data of an upload in two parts."""
@@ -327,18 +327,18 @@ class _Handler(BaseHTTPRequestHandler):
         kind = self.headers.get("X-Upload-Content-Type", "application/octet-stream")
         self.gcs.uploads[number] = Upload(name, query.get(_IF_MATCH), kind)
         more = f"&{_IF_MATCH}={query[_IF_MATCH]}" if _IF_MATCH in query else ""
-        place = f"/upload/storage/v1/b/{BUCKET}/o?uploadType=resumable&upload_id={number}{more}"
-        self._answer(200, Location=f"http://{self.headers['Host']}{place}")
+        target = f"/upload/storage/v1/b/{BUCKET}/o?uploadType=resumable&upload_id={number}{more}"
+        self._answer(200, Location=f"http://{self.headers['Host']}{target}")
 
     def _take_chunk(self, number: str, body: bytes) -> None:
         said = self.headers["Content-Range"]
         size = int(self.headers["Content-Length"])
-        found = _CHUNK.fullmatch(said)
-        if found is None or (found[1] and int(found[2]) - int(found[1]) + 1 != size):
+        chunk = _CHUNK.fullmatch(said)
+        if chunk is None or (chunk[1] and int(chunk[2]) - int(chunk[1]) + 1 != size):
             raise self._not_known(f"Content-Range: {said} of {size} bytes is")
-        total = None if found[3] == "*" else int(found[3])
+        total = None if chunk[3] == "*" else int(chunk[3])
         there = len(self.gcs.uploads[number].data) if number in self.gcs.uploads else 0
-        begin = int(found[1]) if found[1] else there
+        begin = int(chunk[1]) if chunk[1] else there
         upload = self.gcs.append(number, body, begin=begin, total=total)
         if len(body) < size:
             self.close_connection = True  # the rest got lost with the connection

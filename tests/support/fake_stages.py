@@ -122,7 +122,7 @@ class FakeStages:
 
     def function(self, name: str) -> Callable[..., Any]:
         """Return a function that looks up the module's attribute when it is called."""
-        return lambda *given, **named: getattr(self.module, name)(*given, **named)
+        return lambda *positional, **named: getattr(self.module, name)(*positional, **named)
 
     @property
     def calls(self) -> list[str]:
@@ -132,14 +132,14 @@ class FakeStages:
 
     def recipe(self, store: str, **changes: Any) -> Recipe:
         source = TextSource(name="mine", paths=(str(self.raw),))
-        given: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "name": "fake",
             "store": store,
             "build_documents": DocumentsConfig(sources=(source,)),
             "build_instances": {"one": InstancesConfig(), "two": InstancesConfig(seed=2)},
             **changes,
         }
-        return Recipe(**given)
+        return Recipe(**fields)
 
 
 class Recorder:

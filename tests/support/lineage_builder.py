@@ -22,10 +22,10 @@ RUN_ID = "20260101t000000000-00000001"
 DUMP_SHA1 = hashlib.sha1(b"dump").hexdigest()
 
 
-def raw_file(name: str, **told: str) -> RawInput:
+def raw_file(name: str, **more: str) -> RawInput:
     """Return the record of a raw file in /raw."""
     digest = hashlib.sha256(name.encode()).hexdigest()
-    return RawInput(name=name, uri=f"/raw/{name}", size_bytes=2000, sha256=digest, **told)
+    return RawInput(name=name, uri=f"/raw/{name}", size_bytes=2000, sha256=digest, **more)
 
 
 DUMP = raw_file("wiki.xml.bz2", checksum=f"sha1:{DUMP_SHA1}")
@@ -52,8 +52,8 @@ def put(
         raw: Raw files of the artifact.
         more: Other fields of the manifest.
     """
-    given = dict(inputs or {})
-    content = text or " ".join((stage, key, *(one.content_digest for one in given.values())))
+    manifests = dict(inputs or {})
+    content = text or " ".join((stage, key, *(one.content_digest for one in manifests.values())))
     attempt = store.begin(stage)
     entry = write_text_file("made.txt", content, output=attempt.output)
     fields: dict[str, Any] = {
@@ -62,7 +62,7 @@ def put(
         "cache_key_inputs": {"environment": {"numpy": "2.0.0"}},
         "counters": {"steps": 1000} if stage == "pretrain" else {},
         "raw_inputs": tuple(raw),
-        "inputs": tuple(input_ref(name, one) for name, one in given.items()),
+        "inputs": tuple(input_ref(name, one) for name, one in manifests.items()),
         "produced_by": produced_by(RUN_ID),
         "environment": Environment(python="3.11", platform="here", packages={"numpy": "2.0.0"}),
     }

@@ -89,8 +89,8 @@ class PrefectServer:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             with contextlib.suppress(httpx.TransportError):
-                if found := look():
-                    return found
+                if result := look():
+                    return result
             time.sleep(poll_seconds)
         logs = {log.name: log.read_text()[-3000:] for log in self.folder.glob("*.log")}
         raise AssertionError(f"no {what} after {seconds} s: {logs}")
@@ -113,8 +113,8 @@ class PrefectServer:
         wanted: dict[str, Any] = {"parent_task_run_id": {"is_null_": True}, **chosen}
         if states:
             wanted["state"] = {"type": {"any_": list(states)}}
-        found: list[dict[str, Any]] = self.post("/flow_runs/filter", flow_runs=wanted)
-        return sorted(found, key=lambda run: run["start_time"] or run["expected_start_time"])
+        runs: list[dict[str, Any]] = self.post("/flow_runs/filter", flow_runs=wanted)
+        return sorted(runs, key=lambda run: run["start_time"] or run["expected_start_time"])
 
     def ended(self, flow_run_id: str) -> dict[str, Any]:
         """A flow run, once it has ended."""
@@ -123,14 +123,14 @@ class PrefectServer:
             run: dict[str, Any] = self.client.get(f"/flow_runs/{flow_run_id}").json()
             return run if run["state_type"] in _STATES else None
 
-        found: dict[str, Any] = self.wait_for(f"end of {flow_run_id}", look)
-        return found
+        run: dict[str, Any] = self.wait_for(f"end of {flow_run_id}", look)
+        return run
 
     def task_states(self, flow_run_id: str) -> dict[str, str]:
         """Name of the state of each task run of a flow run, by its own name."""
         chosen = {"id": {"any_": [flow_run_id]}}
-        found = self.post("/task_runs/filter", flow_runs=chosen)
-        return {run["name"]: run["state_name"] for run in found}
+        runs = self.post("/task_runs/filter", flow_runs=chosen)
+        return {run["name"]: run["state_name"] for run in runs}
 
     def stop(self) -> None:
         """End all that was started, and what that has started."""

@@ -31,7 +31,7 @@ LABELS = ("build-documents", "build-vocabulary", "build-tokens", "build-instance
 
 def figures(documents: int = 1000, **changes: int) -> dict[str, dict[str, int]]:
     """Return the counters of a corpus by label; `changes` replace counters of all steps."""
-    found = {
+    counters_by_label = {
         "build-documents": {
             "pages-in": documents * 2,
             "pages-kept": documents,
@@ -55,7 +55,7 @@ def figures(documents: int = 1000, **changes: int) -> dict[str, dict[str, int]]:
     }
     return {
         label: {name: changes.get(name.replace("-", "_"), n) for name, n in counters.items()}
-        for label, counters in found.items()
+        for label, counters in counters_by_label.items()
     }
 
 

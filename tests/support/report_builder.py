@@ -67,16 +67,16 @@ def with_trainings(
     for entry, (task, runs) in entries.items():
         is_scratch = entry.endswith("scratch")
         inputs = {"vocabulary": vocabulary} if is_scratch else {"checkpoint": last}
-        given = written(entry, task, runs, model=SCRATCH if is_scratch else BASE)
+        results = written(entry, task, runs, model=SCRATCH if is_scratch else BASE)
         cells = {}
-        for cell in given["cells"]:
+        for cell in results["cells"]:
             statistics = {"task": task, "metrics": cell["metrics"]}
             label = f"finetune.{entry}.{cell['name']}"
             cells[cell["name"]] = made.publish(label, statistics=statistics, inputs=inputs)
-        given["members"] = [given["best"]]
+        results["members"] = [results["best"]]
         of = {"examples": examples[task], **cells}
         label = f"evaluate.{entry}"
-        evaluations[entry] = made.publish(label, statistics=given, inputs=of)
+        evaluations[entry] = made.publish(label, statistics=results, inputs=of)
     made.tables(evaluations, folder)
     return made.record
 
@@ -104,22 +104,22 @@ class Written:
     ) -> Manifest:
         """Write an artifact, as its stage would have; `more` are fields of the manifest."""
         stage = label.partition(".")[0]
-        artifact_id, place = location or self.begin(stage)
-        found = list(entries)
+        artifact_id, artifact_path = location or self.begin(stage)
+        all_entries = list(entries)
         for path, content in (files or {}).items():
-            self.store.backend.put_if_absent(f"{place}/data/{path}", content)
+            self.store.backend.put_if_absent(f"{artifact_path}/data/{path}", content)
             digest = hashlib.sha256(content).hexdigest()
-            found.append(
+            all_entries.append(
                 FileEntry(path=path, stored_name=path, size_bytes=len(content), sha256=digest)
             )
         update = {
             "artifact_id": artifact_id,
             "stage": stage,
             "cache_key": hashlib.sha256(label.encode()).hexdigest(),
-            "artifact_path": place,
-            "files": tuple(found),
-            "content_digest": content_digest(tuple(found)),
-            "inputs": tuple(input_ref(name, given) for name, given in (inputs or {}).items()),
+            "artifact_path": artifact_path,
+            "files": tuple(all_entries),
+            "content_digest": content_digest(tuple(all_entries)),
+            "inputs": tuple(input_ref(name, manifest) for name, manifest in (inputs or {}).items()),
             "counters": {},
             "statistics": {},
             "table_name": "",
@@ -164,18 +164,18 @@ class Written:
 
     def tables(self, evaluations: Mapping[str, Manifest], folder: Path) -> Manifest:
         """Run the real stage on written evaluations."""
-        artifact_id, place = self.begin("tabulate")
-        given = {e: artifact(folder / "evaluated", m.statistics) for e, m in evaluations.items()}
+        artifact_id, artifact_path = self.begin("tabulate")
+        inputs = {e: artifact(folder / "evaluated", m.statistics) for e, m in evaluations.items()}
         made = tabulate(
             TabulateConfig(),
-            inputs=given,
-            output=self.store.url(f"{place}/data"),
+            inputs=inputs,
+            output=self.store.url(f"{artifact_path}/data"),
             execution=ExecutionConfig(),
         )
         return self.publish(
             "tabulate",
             entries=made.files,
-            location=(artifact_id, place),
+            location=(artifact_id, artifact_path),
             inputs=evaluations,
             statistics=made.statistics,
         )

@@ -36,10 +36,10 @@ def kill_all(process: subprocess.Popen[bytes]) -> None:
     """Kill a command with all processes below it, as if its machine lost power."""
     with contextlib.suppress(psutil.NoSuchProcess):
         # Stopped first, so that no process reacts to the end of another one.
-        found = [psutil.Process(process.pid)]
-        found += found[0].children(recursive=True)
+        processes = [psutil.Process(process.pid)]
+        processes += processes[0].children(recursive=True)
         for signal in ("suspend", "kill"):
-            for one in found:
+            for one in processes:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     getattr(one, signal)()
     process.wait()
