@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import uuid
@@ -84,6 +85,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Bring the tests of the longest modules to the front, the others as they were."""
     places = {name: place for place, name in enumerate(_LONGEST)}
     items.sort(key=lambda item: places.get(item.path.stem, len(places)))
+
+
+def pytest_collection_finish() -> None:
+    """Exempt imported modules from garbage collection, which would visit all of them each time."""
+    gc.collect()
+    gc.freeze()
 
 
 def find_real_data() -> Path | None:

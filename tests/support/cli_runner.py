@@ -31,22 +31,25 @@ build_instances:
 _LOADED = """
 import sys
 from flows.cli.app import main
-try:
-    main(sys.argv[1:])
-except SystemExit as end:
-    assert not end.code
-print("LOADED", *sys.modules)
+
+for command in sys.argv[1:]:
+    try:
+        main(command.split())
+    except SystemExit as end:
+        assert not end.code
+    print("LOADED", *sys.modules)
 """
 
 
-def modules_loaded_by(*arguments: str, folder: Path) -> set[str]:
-    """Run a command in a new process; return the modules that it has loaded at its end."""
+def modules_loaded_by(*commands: str, folder: Path) -> list[set[str]]:
+    """Run commands one after the other in a new process; return the modules loaded after each."""
     done = subprocess.run(
-        [sys.executable, "-c", _LOADED, *arguments],
+        [sys.executable, "-c", _LOADED, *commands],
         cwd=folder, capture_output=True, text=True, check=True,
         env={**os.environ, "PYTHONPATH": PYTHONPATH},
     )  # fmt: skip
-    return set(done.stdout.partition("LOADED")[2].split())
+    lines = [line.split() for line in done.stdout.splitlines()]
+    return [set(words) for words in lines if words[:1] == ["LOADED"]]
 
 
 class Said(NamedTuple):
