@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import signal
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
 from hypothesis import HealthCheck, settings
+from pydantic import BaseModel
 
 if TYPE_CHECKING:
     from support.cli_runner import Cli
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from flows.store.runs import RunRecord
     from schemas.manifest import StageInput
 
+
+gc.disable()  # until all modules are imported
 
 # A shell starts background jobs with SIGINT ignored, and child processes inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -89,8 +93,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     """Exempt imported modules from garbage collection, which would visit all of them each time."""
-    gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def find_real_data() -> Path | None:
@@ -245,6 +249,24 @@ def one_worker() -> Iterator[None]:
     end_workers()
 
 
+@pytest.fixture(scope="module")
+def in_process() -> Iterator[None]:
+    """Make calls for worker processes in this one: a new one takes seconds to load torch."""
+    import torch
+
+    from model.training import worker_process, workers
+    from model.training.stopping import StopRequest
+
+    def call(_worker: object, function: str, argument: BaseModel, **_: object) -> dict[str, Any]:
+        return worker_process._call(function, argument.model_dump_json(), stop=StopRequest())
+
+    before = torch.get_num_threads()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(workers.Worker, "call", call)
+        yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(scope="session")
 def reported_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[ArtifactStore, RunRecord]:
     """A finished run whose figures are drawn and kept; a test that changes it takes a copy."""
@@ -259,10 +281,13 @@ def reported_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[ArtifactStor
 
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[S3Server]:
-    """Start an S3 server for this test run."""
+    """Start an S3 server for this test run; all its clients share what botocore reads from disk."""
+    from botocore import loaders
+
     from benchmarks.object_store import S3Server
 
-    with S3Server() as started:
+    with S3Server() as started, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loaders, "create_loader", functools.cache(loaders.create_loader))
         yield started
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -18,7 +18,9 @@ from support.finetuning_builder import (
     trial_config,
     write_checkpoint,
 )
+from support.held_training import hold_before_checkpoint
 from support.store_builder import as_given
+from support.waiting import wait_until
 
 from model.finetune import finetune, raw_inputs
 from model.finetuning.jobs import CURVE_FILE, RECORDS
@@ -35,7 +37,10 @@ from schemas.execution_configs import ExecutionConfig
 from schemas.finetune_configs import TrialConfig
 from schemas.manifest import StageInput, StageOutput
 
-pytestmark = pytest.mark.usefixtures("one_worker")
+pytestmark = pytest.mark.usefixtures("in_process")
+
+CALL = workers.Worker.call
+"""Call in a worker process, for the runs that a signal ends."""
 
 
 def run(folder: Path, config: TrialConfig, **inputs: StageInput) -> StageOutput:
@@ -135,20 +140,19 @@ def test_raw_inputs_are_the_files_of_the_checkpoint(checkpoint: str, tmp_path: P
             raw_inputs(trial_config(folder))
 
 
-def wait_for_lines(folder: Path, count: int, thread: threading.Thread) -> None:
+def has_lines(folder: Path, count: int) -> bool:
     curve = folder / "work" / CURVE_FILE
-    end = time.monotonic() + 60
-    while not curve.exists() or len(curve.read_bytes().splitlines()) < count:
-        assert thread.is_alive()
-        assert time.monotonic() < end
-        time.sleep(0.005)
+    return curve.exists() and len(curve.read_bytes().splitlines()) >= count
 
 
-def test_stopped_and_killed_trials_resume_exactly(checkpoint: str, tmp_path: Path) -> None:
+def test_stopped_and_killed_trials_resume_exactly(
+    checkpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     more = {"augmentation": text_rows(200, split="augmentation")}
     examples = sentiment(tmp_path / "examples", train=80, **more)
-    config = trial_config(checkpoint, num_epochs=30, checkpoints={"save_steps": 20})
+    config = trial_config(checkpoint, num_epochs=6, checkpoints={"save_steps": 20})
     errors: list[BaseException] = []
+    terminate = subprocess.Popen.terminate
 
     def run_stopped() -> None:
         try:
@@ -156,15 +160,28 @@ def test_stopped_and_killed_trials_resume_exactly(checkpoint: str, tmp_path: Pat
         except (TrainingError, RunnerError) as error:
             errors.append(error)
 
+    def terminate_and_release(process: subprocess.Popen[bytes]) -> None:
+        terminate(process)
+        (tmp_path / "terminated").touch()
+
     # In the augmentation, which has 25 steps, and after it.
-    for lines, end in ((10, stop_running_calls), (60, kill_process)):
-        thread = threading.Thread(target=run_stopped)
-        thread.start()
-        wait_for_lines(tmp_path / "stopped", lines, thread)
-        end()
-        thread.join(300)
+    for step, release, end in ((20, "terminated", stop_running_calls), (80, "never", kill_process)):
+        held = hold_before_checkpoint(
+            step, folder=tmp_path / f"held-{step}", release=tmp_path / release
+        )
+        with monkeypatch.context() as patch:
+            patch.setattr(workers.Worker, "call", CALL)
+            patch.setattr(subprocess.Popen, "terminate", terminate_and_release)
+            patch.setenv("PYTHONPATH", held["PYTHONPATH"])
+            thread = threading.Thread(target=run_stopped)
+            thread.start()
+            wait_until(
+                lambda t=thread, n=step: not t.is_alive() or has_lines(tmp_path / "stopped", n)
+            )
+            end()
+            thread.join(300)
     assert [type(error) for error in errors] == [TrainingError, RunnerError]
-    assert "of 325" in str(errors[0])
+    assert "of 85" in str(errors[0])
     assert "SIGKILL" in str(errors[1])
     assert not (tmp_path / "stopped" / "output").exists()
     resumed = run(tmp_path / "stopped", config, examples=examples)

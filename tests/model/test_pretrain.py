@@ -25,6 +25,8 @@ from schemas.recipe import Recipe
 
 LABELS = ("pretrain.phase-1", "pretrain.phase-2")
 
+pytestmark = pytest.mark.usefixtures("in_process")
+
 
 def phases(**second: Any) -> dict[str, Any]:
     share = {"warmup_ratio": 0.2, "total_budget": 10}

@@ -7,8 +7,7 @@ import functools
 import re
 import typing
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import typer
@@ -38,9 +37,8 @@ OTHER_OPTIONS = {"--local-dir", "--notest", "--revision"}
 """Options of other programs that messages quote."""
 
 
-def literals(path: Path) -> Iterator[tuple[int, str]]:
+def literals(tree: ast.Module) -> Iterator[tuple[int, str]]:
     """Yield line and text of the string literals of a module, without docstrings."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
     statements = [node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)]
     skipped = {id(node) for node in statements if isinstance(node, ast.Constant)}
     for node in ast.walk(tree):
@@ -55,18 +53,6 @@ def literals(path: Path) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.value
 
 
-@functools.cache
-def messages() -> list[tuple[str, str]]:
-    """Return position and text of the string literals of the packages that are sentences."""
-    return [
-        (f"{path.relative_to(ROOT)}:{line}", text)
-        for package in PACKAGES
-        for path in sorted((ROOT / package).rglob("*.py"))
-        for line, text in literals(path)
-        if " " in text
-    ]
-
-
 def advised_fields(text: str) -> list[str]:
     """Return the fields that a message advises to change."""
     return [
@@ -76,15 +62,36 @@ def advised_fields(text: str) -> list[str]:
     ]
 
 
-def named_fields(path: Path) -> Iterator[tuple[int, str]]:
+def named_fields(tree: ast.Module) -> Iterator[tuple[int, str]]:
     """Yield line and field of the calls of `field_name` in a module."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree):
         is_call = isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
         if is_call and node.func.id == "field_name":
             argument = node.args[0]
             parts = argument.values if isinstance(argument, ast.JoinedStr) else [argument]
             if isinstance(parts[0], ast.Constant):
                 yield node.lineno, parts[0].value.rstrip(".")
+
+
+class Texts(NamedTuple):
+    messages: list[tuple[str, str]]
+    """Position and text of the string literals that are sentences."""
+
+    fields: list[tuple[str, str]]
+    """Position and field of the calls of `field_name`."""
+
+
+@functools.cache
+def read_packages() -> Texts:
+    """Return the texts of the modules of all packages."""
+    texts = Texts([], [])
+    for path in sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py")):
+        tree, name = ast.parse(path.read_text(encoding="utf-8")), path.relative_to(ROOT)
+        texts.messages.extend(
+            (f"{name}:{line}", text) for line, text in literals(tree) if " " in text
+        )
+        texts.fields.extend((f"{name}:{line}", field) for line, field in named_fields(tree))
+    return texts
 
 
 def inner_models(annotation: Any) -> Iterator[type[BaseModel]]:
@@ -138,7 +145,7 @@ def all_options() -> set[str]:
 def test_fields_that_messages_advise_to_set_exist() -> None:
     unknown = [
         f"{position}: {field}: {text}"
-        for position, text in messages()
+        for position, text in read_packages().messages
         for field in advised_fields(text)
         if field not in OTHER_NAMES and not is_field(field)
     ]
@@ -146,12 +153,7 @@ def test_fields_that_messages_advise_to_set_exist() -> None:
 
 
 def test_fields_that_messages_name_by_context_exist() -> None:
-    names = [
-        (f"{path.name}:{line}", field)
-        for package in PACKAGES
-        for path in sorted((ROOT / package).rglob("*.py"))
-        for line, field in named_fields(path)
-    ]
+    names = read_packages().fields
     assert names
     assert [item for item in names if not is_field(item[1])] == []
 
@@ -160,7 +162,7 @@ def test_options_that_messages_name_exist() -> None:
     known = all_options() | OTHER_OPTIONS
     unknown = [
         f"{position}: {option}: {text}"
-        for position, text in messages()
+        for position, text in read_packages().messages
         for option in OPTION.findall(text)
         if option not in known
     ]

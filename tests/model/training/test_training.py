@@ -16,7 +16,6 @@ import subprocess
 import threading
 import time
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -344,11 +343,13 @@ def test_full_disk_loses_no_checkpoint(small_corpus: SmallCorpus, tmp_path: Path
     _unfinish(tmp_path / "checkpoints")
     longer = small_corpus.job(tmp_path, budget={"max_steps": 9})
     # No file may be as large as the weights, as on a full disk.
-    limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (100_000, 100_000))
-    process = start_process(longer, preexec_fn=limit)
-    process.communicate()
-    assert process.returncode == 1
-    assert failure(longer)["class"] == "CheckpointError"
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
+    try:
+        with pytest.raises(CheckpointError):
+            train(longer, stop=StopRequest())
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert latest(longer).state["done"]["steps"] == 5
     assert finish(longer)["state"]["done"]["steps"] == 9
 
