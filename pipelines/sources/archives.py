@@ -393,7 +393,7 @@ class _StrictEntry(tarfile.TarInfo):
             words = f"it ends at byte {at:,} without the empty blocks that end a tar"
             raise tarfile.ReadError(words) from error
         except (tarfile.HeaderError, *_INVALID_HEADER_ERRORS) as error:
-            words = f"no valid header at byte {at:,} ({error or type(error).__name__})"
+            words = f"no valid header at byte {at:,} ({error})"
             raise tarfile.ReadError(words) from error
         if not 0 <= entry.size < _LARGEST_FILE:
             raise tarfile.ReadError(f"the header at byte {at:,} gives {entry.size:,} bytes")
