@@ -65,6 +65,7 @@ _LONGEST = (
     "test_prefect_deployments",
     "test_sample",
     "test_training",
+    "test_finetune",
     "test_whole_flow",
     "test_complexity",
     "test_every_task",
@@ -80,6 +81,9 @@ _LONGEST = (
     "test_accelerator",
     "test_cli",
     "test_health",
+    "test_workers",
+    "test_docs",
+    "test_layers",
     "test_corpus",
     "test_snapshots",
 )
@@ -92,8 +96,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Exempt imported modules from garbage collection, which would visit all of them each time."""
+    """Let garbage collection run rarely, and never visit the imported modules."""
     gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
     gc.enable()
 
 
@@ -144,9 +149,9 @@ def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeStage
         yield found
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def prefect_server() -> Iterator[None]:
-    """A Prefect server of this test run, on an empty database; it takes ten seconds to start."""
+    """A Prefect server of a module, on an empty database; also an idle one uses CPU."""
     from flows.prefect_settings import set_prefect_defaults
 
     set_prefect_defaults()

@@ -1,4 +1,4 @@
-"""Flows on a Prefect server, which all tests of a session share."""
+"""Flows on a Prefect server, which all tests of this module share."""
 
 from __future__ import annotations
 

@@ -280,7 +280,8 @@ def test_faulty_collector_neither_fails_nor_delays_a_run(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr("flows.lineage.openlineage.listener._CLOSE_SECONDS", 0.5)
+    if fault:
+        monkeypatch.setattr("flows.lineage.openlineage.listener._CLOSE_SECONDS", 0.5)
     if fault == "refuses":
         collector.status = 403
     elif fault == "hangs":

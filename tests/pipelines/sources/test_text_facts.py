@@ -89,7 +89,7 @@ def test_planning_reads_a_corpus_once_and_a_known_one_not(tmp_path: Path, delimi
     folder = tmp_path / "raw"
     folder.mkdir()
     for number in range(3):
-        content = "".join(f"line {n}\n" + "\n" * (n % 9 == 0) for n in range(300_000))
+        content = "".join(f"line {n}\n" + "\n" * (n % 9 == 0) for n in range(100_000))
         (folder / f"{number}.txt").write_text(content)
         (folder / f"{number}.jsonl").write_text('{"text": "x"}\n' * 9)
     paths = (f"counted://{folder}",)
