@@ -11,11 +11,10 @@ import pyarrow as pa
 import torch
 
 from model.finetuning.batches import TaskStep, epoch_order, task_batches
-from model.finetuning.feature_tagger import FeatureTagger, feature_tagger_from_checkpoint
-from model.finetuning.heads import HEADS
+from model.finetuning.feature_tagger import FeatureTagger
 from model.finetuning.jobs import TrialJob
 from model.finetuning.prediction import PredictionOptions
-from model.finetuning.task_model import TaskModel, task_model_from_checkpoint, with_dropout
+from model.finetuning.task_model import HEADS, TaskModel, task_model_from_checkpoint, with_dropout
 from model.hf_config import vocabulary_url
 from model.tasks import Task, find_task
 from model.tasks.examples import read_examples, splits_of
@@ -230,23 +229,23 @@ def _open_model(
         shape = with_dropout(config.model, config.dropout)
         return TaskModel(shape, vocab_size=tokenizer.vocab_size, **head)
     folder = str(config.init_checkpoint if job.checkpoint is None else job.checkpoint.data)
-    model: TaskModel | FeatureTagger
-    if config.method == "feature-based":
-        model, own_notes = feature_tagger_from_checkpoint(
-            folder,
-            layers=config.feature_layers,
-            lstm_hidden_size=config.lstm_hidden_size,
-            **shared,
-        )
-    else:
-        model, own_notes = task_model_from_checkpoint(folder, **head)
+    model, own_notes = task_model_from_checkpoint(folder, **head)
     notes += own_notes
     if tokenizer.vocab_size > model.vocab_size:
         raise CheckpointError(
             f"{folder}: expected at most {model.vocab_size:,} pieces in the vocabulary, one per "
             f"embedding, got {tokenizer.vocab_size:,}. Use the model's own vocabulary."
         )
-    return model
+    if config.method == "fine-tune":
+        return model
+    return FeatureTagger(
+        model.bert,
+        vocab_size=model.vocab_size,
+        is_causal=model.is_causal,
+        layers=config.feature_layers,
+        lstm_hidden_size=config.lstm_hidden_size,
+        **shared,
+    )
 
 
 class Phase(NamedTuple):

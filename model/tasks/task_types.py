@@ -28,7 +28,7 @@ Answer = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class TaskType:
-    """Functions of the tasks of one type. Its head is in `model.finetuning.heads`."""
+    """Functions of the tasks of one type. Its head is in `model.finetuning.task_model`."""
 
     answer_column: str
     """Column of the examples that is null where the answer is not known."""

@@ -16,8 +16,8 @@ from support.finetuning_builder import (
 
 import model.evaluate
 from model.evaluate import evaluate
-from model.finetuning.loop import train_trial
 from model.finetuning.prediction import Predictor, answer, run_evaluation
+from model.finetuning.trial import train_trial
 from model.tables.results import Evaluation, result_rows
 from model.task_results import EvaluationResult
 from model.tasks import TASKS

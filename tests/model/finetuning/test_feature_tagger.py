@@ -8,6 +8,7 @@ from typing import Any, get_args
 import pytest
 import torch
 from support.batch_builder import VOCAB, random_model, small_config, write_files
+from support.finetuning_builder import tag_rows, trial_config, trial_job, write_examples
 from support.task_model_builder import (
     OUTPUTS,
     TAGGED,
@@ -19,9 +20,18 @@ from support.task_model_builder import (
 )
 
 from model.attention import seed_dropout
-from model.finetuning.feature_tagger import FeatureTagger, feature_tagger_from_checkpoint
+from model.bert import BertModel
+from model.finetuning.feature_tagger import FeatureTagger
+from model.finetuning.setup import open_trial
 from model.hf_weights import save_model
 from model.optim import build_optimizer
+from pipelines.wordpiece.tokenizer import tokenizer_config_json
+from pipelines.wordpiece.vocab_files import (
+    FIXED_TOKENS,
+    TOKENIZER_CONFIG_FILE,
+    VOCAB_FILE,
+    vocab_text,
+)
 from schemas.errors import ConfigError
 from schemas.finetune_configs import LayerChoice
 from schemas.model_configs import OptimizerConfig
@@ -109,7 +119,8 @@ def test_lstm_is_that_of_torch_in_each_window() -> None:
 def test_new_lstm_has_weights_of_torchs_size_and_remembers() -> None:
     state = torch.random.get_rng_state()
     config = small_config(num_hidden_layers=4)
-    one = FeatureTagger(config, vocab_size=VOCAB, outputs=3, lstm_hidden_size=12, seed=5)
+    encoder = BertModel(config, vocab_size=VOCAB)
+    one = FeatureTagger(encoder, vocab_size=VOCAB, outputs=3, lstm_hidden_size=12, seed=5)
     assert torch.equal(torch.random.get_rng_state(), state)
     layer: Any = one.lstm[0]
     bound = 12**-0.5
@@ -132,14 +143,28 @@ def test_encoders_with_too_few_layers_are_refused(layers: LayerChoice, encoder_l
 @pytest.mark.parametrize("objective", ["mlm+nsp", "left-to-right"])
 def test_tagger_starts_from_a_checkpoint(tmp_path: Path, objective: Any) -> None:
     pretrained = random_model(objective=objective)
-    folder = write_files(save_model(pretrained), tmp_path)
-    shape: dict[str, Any] = {"outputs": 3, "layers": "last", "lstm_hidden_size": 12, "seed": 7}
-    model, _ = feature_tagger_from_checkpoint(str(folder), dropout=0.2, **shape)
-    assert model.is_causal == (objective == "left-to-right")
-    for name, value in model.bert.named_parameters():
+    folder = write_files(save_model(pretrained), tmp_path / "checkpoint")
+    (folder / VOCAB_FILE).write_text(vocab_text(FIXED_TOKENS), encoding="utf-8")
+    (folder / TOKENIZER_CONFIG_FILE).write_text(tokenizer_config_json(lowercase=False))
+    how = {"method": "feature-based", "feature_layers": "last", "max_seq_length": 8}
+    examples = write_examples(
+        tmp_path / "examples",
+        "conll-2003",
+        splits={"train": tag_rows(2, split="train")},
+        labels=("O", "B-PER", "I-PER"),
+    )
+    models: list[Any] = [
+        open_trial(
+            trial_job(tmp_path, examples, config=trial_config(str(folder), restart=restart, **how))
+        ).model
+        for restart in (0, 0, 1)
+    ]
+    assert isinstance(models[0], FeatureTagger)
+    assert models[0].is_causal == (objective == "left-to-right")
+    for name, value in models[0].bert.named_parameters():
         assert torch.equal(value, dict(pretrained.bert.named_parameters())[name])
         assert not value.requires_grad
-    # The new weights are those of a new tagger with this seed.
-    fresh = dict(FeatureTagger(small_config(), vocab_size=VOCAB, **shape).named_parameters())
-    for name, value in model.named_parameters():
-        assert name.startswith("bert.") or torch.equal(value, fresh[name])
+    first, again, other = (dict(model.named_parameters()) for model in models)
+    drawn = [name for name in first if not name.startswith("bert.") and first[name].ndim > 1]
+    assert all(torch.equal(first[name], again[name]) for name in drawn)
+    assert not any(torch.equal(first[name], other[name]) for name in drawn)

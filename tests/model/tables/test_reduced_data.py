@@ -18,7 +18,7 @@ from flows.report.rendering import section
 from flows.report.results import show_results
 from flows.run.stages import get_stage
 from model.build_examples import build_examples
-from model.finetuning.loop import train_trial
+from model.finetuning.trial import train_trial
 from model.summaries import score_cut
 from model.tables.document import Tables
 from model.tables.filled_tables import fill_tables
