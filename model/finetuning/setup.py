@@ -227,15 +227,16 @@ def _open_model(
     head: dict[str, Any] = {"kind": task.type, "lstm_hidden_size": on_top, **shared}
     if config.model is not None:
         shape = with_dropout(config.model, config.dropout)
-        return TaskModel(shape, vocab_size=tokenizer.vocab_size, **head)
-    folder = str(config.init_checkpoint if job.checkpoint is None else job.checkpoint.data)
-    model, own_notes = task_model_from_checkpoint(folder, **head)
-    notes += own_notes
-    if tokenizer.vocab_size > model.vocab_size:
-        raise CheckpointError(
-            f"{folder}: expected at most {model.vocab_size:,} pieces in the vocabulary, one per "
-            f"embedding, got {tokenizer.vocab_size:,}. Use the model's own vocabulary."
-        )
+        model = TaskModel(shape, vocab_size=tokenizer.vocab_size, **head)
+    else:
+        folder = str(config.init_checkpoint if job.checkpoint is None else job.checkpoint.data)
+        model, own_notes = task_model_from_checkpoint(folder, **head)
+        notes += own_notes
+        if tokenizer.vocab_size > model.vocab_size:
+            raise CheckpointError(
+                f"{folder}: expected at most {model.vocab_size:,} pieces in the vocabulary, one "
+                f"per embedding, got {tokenizer.vocab_size:,}. Use the model's own vocabulary."
+            )
     if config.method == "fine-tune":
         return model
     return FeatureTagger(

@@ -9,6 +9,7 @@ import pytest
 import torch
 from support.batch_builder import VOCAB, random_model, small_config, write_files
 from support.finetuning_builder import tag_rows, trial_config, trial_job, write_examples
+from support.store_builder import as_given
 from support.task_model_builder import (
     OUTPUTS,
     TAGGED,
@@ -140,31 +141,48 @@ def test_encoders_with_too_few_layers_are_refused(layers: LayerChoice, encoder_l
         random_tagger(layers, config=small_config(num_hidden_layers=encoder_layers))
 
 
+def open_tagger(folder: Path, checkpoint: str | None, *, vocabulary: Path, **fields: Any) -> Any:
+    """The model of a trial on generated documents."""
+    rows = {"train": tag_rows(2, split="train")}
+    labels = ("O", "B-PER", "I-PER")
+    examples = write_examples(folder / "examples", "conll-2003", splits=rows, labels=labels)
+    how = {"method": "feature-based", "feature_layers": "last", "max_seq_length": 8}
+    config = trial_config(checkpoint, **how, **fields)
+    rules = {"statistics": {"lowercase": False}}
+    pieces = as_given("vocabulary", str(vocabulary)).model_copy(update=rules)
+    return open_trial(trial_job(folder, examples, config=config, vocabulary=pieces)).model
+
+
+def write_vocabulary(folder: Path) -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / VOCAB_FILE).write_text(vocab_text(FIXED_TOKENS), encoding="utf-8")
+    (folder / TOKENIZER_CONFIG_FILE).write_text(tokenizer_config_json(lowercase=False))
+    return folder
+
+
 @pytest.mark.parametrize("objective", ["mlm+nsp", "left-to-right"])
 def test_tagger_starts_from_a_checkpoint(tmp_path: Path, objective: Any) -> None:
     pretrained = random_model(objective=objective)
-    folder = write_files(save_model(pretrained), tmp_path / "checkpoint")
-    (folder / VOCAB_FILE).write_text(vocab_text(FIXED_TOKENS), encoding="utf-8")
-    (folder / TOKENIZER_CONFIG_FILE).write_text(tokenizer_config_json(lowercase=False))
-    how = {"method": "feature-based", "feature_layers": "last", "max_seq_length": 8}
-    examples = write_examples(
-        tmp_path / "examples",
-        "conll-2003",
-        splits={"train": tag_rows(2, split="train")},
-        labels=("O", "B-PER", "I-PER"),
+    folder = write_vocabulary(write_files(save_model(pretrained), tmp_path / "checkpoint"))
+    one, again, other = (
+        open_tagger(tmp_path, str(folder), vocabulary=folder, restart=number)
+        for number in (0, 0, 1)
     )
-    models: list[Any] = [
-        open_trial(
-            trial_job(tmp_path, examples, config=trial_config(str(folder), restart=restart, **how))
-        ).model
-        for restart in (0, 0, 1)
-    ]
-    assert isinstance(models[0], FeatureTagger)
-    assert models[0].is_causal == (objective == "left-to-right")
-    for name, value in models[0].bert.named_parameters():
+    assert isinstance(one, FeatureTagger)
+    assert one.is_causal == (objective == "left-to-right")
+    for name, value in one.bert.named_parameters():
         assert torch.equal(value, dict(pretrained.bert.named_parameters())[name])
         assert not value.requires_grad
-    first, again, other = (dict(model.named_parameters()) for model in models)
+    first, second, third = (dict(model.named_parameters()) for model in (one, again, other))
     drawn = [name for name in first if not name.startswith("bert.") and first[name].ndim > 1]
-    assert all(torch.equal(first[name], again[name]) for name in drawn)
-    assert not any(torch.equal(first[name], other[name]) for name in drawn)
+    assert drawn
+    assert all(torch.equal(first[name], second[name]) for name in drawn)
+    assert not any(torch.equal(first[name], third[name]) for name in drawn)
+
+
+def test_encoder_from_scratch_is_frozen_too(tmp_path: Path) -> None:
+    folder = write_vocabulary(tmp_path / "vocabulary")
+    model = open_tagger(tmp_path, None, vocabulary=folder, model={"preset": "tiny"})
+    assert isinstance(model, FeatureTagger)
+    assert not any(weight.requires_grad for weight in model.bert.parameters())
+    assert model.bert.embeddings.word.weight.any()
