@@ -25,12 +25,12 @@ from model.task_results import (
     EvaluationResult,
     ScoredTrial,
     TrialResult,
+    examples_cut,
     join_cuts,
 )
 from model.tasks import Task, find_task
 from model.tasks.examples import read_examples, splits_of
 from model.tasks.prediction_files import predictions_file, read_lines
-from model.tasks.reduced_data import examples_cut
 from model.training.artifact_files import to_json, write_folder
 from model.training.health import read_warnings, summarize_restarts, warnings_json
 from model.training.workers import call_in_worker

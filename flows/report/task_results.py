@@ -10,7 +10,7 @@ from model.tables.document import Tables
 from model.tables.render import TextTable
 from model.tables.results import SCRATCH, ResultRow, task_label
 from model.tables.verdicts import Verdict
-from model.tasks.reduced_data import marked
+from model.task_results import marked
 
 
 class TaskResult(NamedTuple):

@@ -35,10 +35,16 @@ from model.finetuning.setup import (
     steps_of,
 )
 from model.optim import Optimizer, build_optimizer, learning_rate
-from model.task_results import Cut, FinetunedModel, GridCell, TrainedAmount, TrialResult
+from model.task_results import (
+    Cut,
+    FinetunedModel,
+    GridCell,
+    TrainedAmount,
+    TrialResult,
+    examples_cut,
+)
 from model.tasks.prediction_files import Prediction, predictions_file, to_lines
 from model.tasks.qa import apply_threshold
-from model.tasks.reduced_data import examples_cut
 from model.tasks.squad_metrics import best_threshold
 from model.tasks.task_types import TASK_TYPES
 from model.training.artifact_files import to_json

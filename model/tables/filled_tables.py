@@ -34,8 +34,7 @@ from model.tables.results import (
     task_label,
     with_bracket,
 )
-from model.task_results import DEV, FinetunedModel, Result
-from model.tasks.reduced_data import cut_notes, marked
+from model.task_results import DEV, FinetunedModel, Result, cut_notes, marked
 from schemas.finetune_configs import ExpandedAxis, ExpandedEntry, TabulateConfig
 from schemas.fingerprint import content_digest
 from schemas.manifest import StageInput

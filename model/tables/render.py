@@ -17,8 +17,8 @@ from model.tables.document import Tables
 from model.tables.filled_tables import FilledTable, OurRow, other_splits
 from model.tables.paper import Column, PaperModel
 from model.tables.results import MAJORITY_CLASS, ResultRow
+from model.task_results import cut_notes, marked
 from model.tasks import TASKS
-from model.tasks.reduced_data import cut_notes, marked
 
 CSV_COLUMNS = ("entry", "task", "split", "metric", "statistic", "value", "cut", "reference")
 TEST_NOTE = (

@@ -23,8 +23,7 @@ from model.summaries import score_cut
 from model.tables.document import Tables
 from model.tables.filled_tables import fill_tables
 from model.tables.paper import GLUE_TABLE
-from model.task_results import Cut
-from model.tasks.reduced_data import examples_cut
+from model.task_results import Cut, examples_cut
 from model.training.stopping import StopRequest
 from schemas.execution_configs import ExecutionConfig
 from schemas.finetune_configs import ExamplesConfig, TabulateConfig
