@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from model.finetuning.jobs import METRICS_FILE, EvaluationJob
 from model.task_results import (
     DEV,
+    TRAINED_ON,
     EvaluationResult,
     ScoredTrial,
     TrialResult,
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
 
 
 _EXAMPLES = "examples"
-_TRAINED_ON = frozenset({"train", "augmentation"})
 
 
 class Trial(NamedTuple):
@@ -153,7 +153,7 @@ def evaluate(
         for trial in compared.best:
             distinct.setdefault(content_digest(trial.artifact.files), trial)
         chosen = list(distinct.values())[: config.ensemble_size]
-        splits = tuple(split for split in splits_of(examples) if split not in _TRAINED_ON)
+        splits = tuple(split for split in splits_of(examples) if split not in TRAINED_ON)
         threshold = work.predict(chosen, splits)
         known = {split: metrics for split in splits if (metrics := work.score(split))}
         restarts = work.score_restarts(compared, chosen, known=known)

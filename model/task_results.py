@@ -18,6 +18,9 @@ from schemas.manifest import Manifest
 from schemas.trial_names import grid_point, trial_entry
 
 DEV = "dev"
+TRAINED_ON = ("augmentation", "train")
+"""Splits that models learn from."""
+
 _MARK = "\u2020"  # a dagger after the number; a note explains it
 
 Metrics = dict[str, dict[str, float | None]]
@@ -91,10 +94,9 @@ def split_text(split: str, cut: Mapping[str, Any]) -> str:
 def examples_cut(statistics: Mapping[str, Any]) -> Cut:
     """Return the reductions that trials inherit from the statistics of their examples."""
     texts = {split: split_text(split, cut) for split, cut in statistics.get("cut", {}).items()}
-    learned = ("augmentation", "train")
     return Cut(
-        training=tuple(texts[split] for split in learned if split in texts),
-        splits={split: text for split, text in texts.items() if split not in learned},
+        training=tuple(texts[split] for split in TRAINED_ON if split in texts),
+        splits={split: text for split, text in texts.items() if split not in TRAINED_ON},
     )
 
 

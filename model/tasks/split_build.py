@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from model.task_results import TRAINED_ON
 from model.tasks.files import base_name
 from model.tasks.ner import BARE_TAGS, OUTSIDE, UNNAMED_TYPE
 from model.tasks.task import (
@@ -18,6 +19,7 @@ from model.tasks.task import (
     InvalidRowError,
     Row,
     Task,
+    check_repeated_ids,
     convert_row,
     describe_bad,
 )
@@ -152,19 +154,10 @@ class SplitBuild:
                 f"{self._split}: {equal:,} of {kept:,} rows have the texts of a row of train, so "
                 "that scores on them say little about new texts. Are the files the same?"
             )
-        if repeated := kept - len(self._ids):
-            self._report_ids(repeated, where)
-
-    def _report_ids(self, repeated: int, where: str) -> None:
-        shown = ", ".join(itertools.islice((n for n, rows in self._ids.items() if rows > 1), 5))
-        problem = f"{repeated:,} rows have an id that an earlier row has, such as {shown}"
-        # Predictions are matched by id; training data has none.
-        by_id = self._task.type == "span" and self._split not in ("train", "augmentation")
-        if self._split in self._task.submission or by_id:
-            raise TaskDataError(
-                f"{where}: {problem}. Its predictions are matched by id. Is a file given twice?"
-            )
-        self.notes.append(f"{self._split}: {problem}.")
+        if problem := check_repeated_ids(
+            self._ids, task=self._task, split=self._split, where=where
+        ):
+            self.notes.append(f"{self._split}: {problem}.")
 
 
 def is_drawn_for_dev(row: Row, task: Task, dev_fraction: float) -> bool:
@@ -257,7 +250,7 @@ class LabelSet:
         key = hash(tuple(str(row.values[name]) for name in _TEXTS[self._task.type]))
         if split == "train":
             self._train_texts.add(key)
-        return split not in ("train", "augmentation") and key in self._train_texts
+        return split not in TRAINED_ON and key in self._train_texts
 
     def labels(self) -> tuple[str, ...]:
         """Return all labels in the order of the model's outputs."""

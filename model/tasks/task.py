@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
+from model.task_results import TRAINED_ON
+from schemas.errors import TaskDataError
 from schemas.finetune_configs import Column, FileFormatConfig, TaskTypeName
 
 _T = TypeVar("_T")
@@ -52,6 +55,27 @@ SHOWN_BAD = 5
 def describe_bad(rows: Sequence[BadRow]) -> str:
     """Format the first bad rows, for messages."""
     return "; ".join(f"{row.position}: {row.reason}: {row.detail}" for row in rows[:SHOWN_BAD])
+
+
+def check_repeated_ids(ids: Counter[str], task: Task, split: str, *, where: str) -> str:
+    """Return a note on ids that several rows of a split have; "" for none.
+
+    Raises:
+        TaskDataError: Predictions of the split are matched by id: answers to questions, and those
+            for a test server.
+    """
+    repeated = [name for name, rows in ids.items() if rows > 1]
+    if not repeated:
+        return ""
+    problem = (
+        f"{ids.total() - len(ids):,} rows have an id that an earlier row has, such as "
+        f"{', '.join(repeated[:SHOWN_BAD])}"
+    )
+    if split in task.submission or (task.type == "span" and split not in TRAINED_ON):
+        raise TaskDataError(
+            f"{where}: {problem}. Predictions of {split} are matched by id. Is a file given twice?"
+        )
+    return problem
 
 
 class InvalidRowError(Exception):
