@@ -295,7 +295,7 @@ def score(examples: pa.Table, predictions: Sequence[Prediction], *, task: Task) 
     ):
         if missing:
             _LOGGER.warning("%s: %d %s, first %s", task.title, len(missing), problem, min(missing))
-    return score_texts(golds, texts, has_unanswerable=task.has_unanswerable)
+    return score_texts(golds, texts)
 
 
 def row_terms(
@@ -303,8 +303,7 @@ def row_terms(
 ) -> dict[str, RowTerms]:
     """Return exact match and F1 of each question."""
     golds = gold_answers(examples, has_unanswerable=task.has_unanswerable)
-    texts = texts_by_id(predictions)
-    scores = score_all(golds, texts, has_unanswerable=task.has_unanswerable)
+    scores = score_all(golds, texts_by_id(predictions))
     return {
         name: mean_terms([getattr(score, name) for score in scores])
         for name in QuestionScore._fields

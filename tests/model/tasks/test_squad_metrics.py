@@ -103,7 +103,7 @@ def test_real_predictions_get_their_official_scores(
     file = str(real_data / f"squad/predictions-v1.1-{name}.json.gz")
     predictions = texts_by_id(read_predictions(file))
     golds = gold_answers(examples, has_unanswerable=False)
-    scores = score_texts(golds, predictions, has_unanswerable=False)
+    scores = score_texts(golds, predictions)
     assert {key: round(100 * value, 3) for key, value in scores.items()} == {"em": em, "f1": f1}
     ids = {gold.id for gold in golds}
     assert (len(ids - predictions.keys()), len(predictions.keys() - ids)) == (unanswered, unknown)
@@ -112,7 +112,7 @@ def test_real_predictions_get_their_official_scores(
 @given(WORDS, st.lists(WORDS, max_size=3), st.booleans())
 def test_scores_are_those_of_the_plain_rules(text: str, golds: list[str], is_2_0: bool) -> None:
     (gold,) = gold_answers(answer_table([golds]), has_unanswerable=is_2_0)
-    results = score_question(text, gold, has_unanswerable=is_2_0)
+    results = score_question(text, gold)
     assert results == pytest.approx(plain_scores(text, golds, is_2_0=is_2_0))
 
 
@@ -134,7 +134,7 @@ def test_normalised(text: str, expected: str) -> None:
 
 def test_unanswered_questions_count_0() -> None:
     golds = [Gold("q1", ("mill",), True), Gold("q2", ("race",), True)]
-    scores = score_texts(golds, {"q1": "mill", "q9": "x"}, has_unanswerable=False)
+    scores = score_texts(golds, {"q1": "mill", "q9": "x"})
     assert scores == {"em": 0.5, "f1": 0.5}
 
 
