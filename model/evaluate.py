@@ -30,7 +30,7 @@ from model.task_results import (
     join_cuts,
 )
 from model.tasks import Task, find_task
-from model.tasks.examples import read_examples, splits_of
+from model.tasks.examples import labels_of, read_examples, splits_of
 from model.tasks.prediction_files import predictions_file, read_lines
 from model.training.artifact_files import to_json, write_folder
 from model.training.health import read_warnings, summarize_restarts, warnings_json
@@ -307,8 +307,7 @@ class _Work:
     @cached_property
     def majority_answer(self) -> dict[str, Any]:
         """Most frequent answer of train."""
-        labels = tuple(str(label) for label in self.examples.statistics.get("labels", ()))
-        train = read_examples(self.examples, "train")
+        train, labels = read_examples(self.examples, "train"), labels_of(self.examples)
         return self.task_type.majority_answer(train, task=self.task, labels=labels)
 
     def score_majority(self, split: str) -> dict[str, float]:

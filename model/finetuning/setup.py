@@ -17,7 +17,7 @@ from model.finetuning.prediction import PredictionOptions
 from model.finetuning.task_model import HEADS, TaskModel, task_model_from_checkpoint, with_dropout
 from model.hf_config import vocabulary_url
 from model.tasks import Task, find_task
-from model.tasks.examples import read_examples, splits_of
+from model.tasks.examples import labels_of, read_examples, splits_of
 from model.tasks.features import Encoding, Features
 from model.tasks.task_types import TASK_TYPES
 from model.training.distributed import choose_precision, choose_worker_device
@@ -99,7 +99,7 @@ def open_trial(job: TrialJob) -> TrialSetup:
         CheckpointError, VocabularyError: The model or its vocabulary cannot be read.
     """
     task = find_task(str(job.examples.statistics["task"]))
-    labels = _labels(task, job.examples)
+    labels = labels_of(job.examples)
     notes: list[str] = []
     tokenizer = _open_tokenizer(job, notes=notes)
     if task.is_cased is not None and task.is_cased == tokenizer.lowercase:
@@ -164,7 +164,7 @@ def _open_splits(
     task = find_task(str(artifact.statistics["task"]))
     encoding = Encoding(
         task=task,
-        labels=_labels(task, artifact),
+        labels=labels_of(artifact),
         tokenizer=tokenizer,
         config=FeaturesConfig.model_validate_json(config),
     )
@@ -174,13 +174,6 @@ def _open_splits(
         features = TASK_TYPES[task.type].build_features(table, encoding, is_training=name != DEV)
         splits[name] = Split(table, features)
     return splits
-
-
-def _labels(task: Task, examples: StageInput) -> tuple[str, ...]:
-    """Return the names of the outputs, in order; () for types whose outputs have none."""
-    if HEADS[task.type].outputs is not None:
-        return ()
-    return tuple(str(label) for label in examples.statistics.get("labels", ()))
 
 
 # The vocabulary

@@ -40,6 +40,11 @@ def splits_of(examples: StageInput) -> tuple[str, ...]:
     return tuple(examples.statistics["splits"])
 
 
+def labels_of(examples: StageInput) -> tuple[str, ...]:
+    """Return the names of a model's outputs, in order; () for types whose outputs have none."""
+    return tuple(str(label) for label in examples.statistics.get("labels", ()))
+
+
 def read_examples(examples: StageInput, split: str) -> pa.Table:
     """Return the examples of a split, in the order of its files, as the table of the task's type.
 
