@@ -232,7 +232,6 @@ def is_text(value: Any) -> bool:
     if not isinstance(value, str):
         return False
     try:
-        value.encode()
+        return value.isascii() or bool(value.encode())
     except UnicodeEncodeError:
         return False
-    return True

@@ -303,7 +303,7 @@ def _parse_sentence(lines: Sequence[_Line], columns: _Columns) -> Sentence | Bad
 
 def _parse_line(line: _Line, columns: _Columns) -> tuple[str, str]:
     """Return the word and the tag of a line."""
-    if not (line.text.isascii() or is_text(line.text)):
+    if not is_text(line.text):
         raise InvalidRowError("not-utf-8", shown(line.text))
     cells, size = _split_line(line.text), columns.size
     if len(cells) < size or (columns.is_exact and len(cells) > size):

@@ -97,25 +97,24 @@ def read_text_rows(
         TaskDataError: The file is empty, or lacks columns of the task.
         InputError: The file is missing or damaged.
     """
-    field = answer_field(task)
+    field, needs_answer = answer_field(task), is_answered(split)
+    may_be_empty = split in task.submission  # a test server expects an answer to every row
     with open_data(url) as data:
         table = read_table(data, task, split)
         names = table.names_of(field, task.layout)
 
         def convert(row: Row) -> Row:
-            # A test server expects an answer to every row, also without text.
-            may_be_empty = split in task.submission
             columns = zip(row.values["text"], table.fields["text"], strict=True)
             texts = [_text(text, column, may_be_empty) for text, column in columns]
             value = row.values.get(field)
             answer, notes = _answer(value, names, task=task)
-            if answer is None and is_answered(split):
+            if answer is None and needs_answer:
                 detail = f"{table.column(field)}: {_describe_missing(value)}"
                 raise InvalidRowError("no-answer", detail)
             example = {"id": _row_name(row), **build(row.values, texts, answer)}
             is_empty = may_be_empty and not all(text.strip() for text in texts)
             notes = row.notes + notes + (("empty-text",) if is_empty else ())
-            return row._replace(values=example, notes=notes)
+            return Row(row.position, example, notes)
 
         for row in table.rows:
             yield convert_row(row, convert)
