@@ -354,8 +354,6 @@ def _notes(config: EvaluateConfig, task: Task, *, chosen: list[Trial]) -> tuple[
     notes = []
     if len(chosen) < config.ensemble_size:
         notes.append(f"requested an ensemble of {config.ensemble_size}, only {len(chosen)} exist")
-    is_cased = not chosen[0].result.lowercase
-    if task.is_cased not in (None, is_cased):
-        used, own = ("cased", "uncased") if is_cased else ("uncased", "cased")
-        notes.append(f"the paper's model for {task.title} is {own}, this one {used}")
+    if note := task.case_note(lowercase=chosen[0].result.lowercase):
+        notes.append(note)
     return tuple(notes)

@@ -102,9 +102,8 @@ def open_trial(job: TrialJob) -> TrialSetup:
     labels = labels_of(job.examples)
     notes: list[str] = []
     tokenizer = _open_tokenizer(job, notes=notes)
-    if task.is_cased is not None and task.is_cased == tokenizer.lowercase:
-        own, used = ("cased", "uncased") if task.is_cased else ("uncased", "cased")
-        notes.append(f"the paper's model for {task.title} is {own}, this one {used}")
+    if note := task.case_note(lowercase=tokenizer.lowercase):
+        notes.append(note)
     outputs = HEADS[task.type].outputs or len(labels)
     model = _open_model(job, task=task, outputs=outputs, tokenizer=tokenizer, notes=notes)
     if job.config.max_seq_length > (positions := model.config.max_position_embeddings):

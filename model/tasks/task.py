@@ -221,6 +221,13 @@ class Task:
     paper: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """Table and column of `model.tables.paper` by split and metric (`dev/accuracy`)."""
 
+    def case_note(self, *, lowercase: bool) -> str:
+        """Return a note on a vocabulary that is not the paper's in case; "" for none."""
+        if self.is_cased is None or self.is_cased != lowercase:
+            return ""
+        own, used = ("cased", "uncased") if self.is_cased else ("uncased", "cased")
+        return f"the paper's model for {self.title} is {own}, this one {used}"
+
     def in_words(self, prediction: Mapping[str, Any]) -> dict[str, Any]:
         """Return a prediction with the meanings of its `label` and `probabilities`."""
         named = dict(prediction)
