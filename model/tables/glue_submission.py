@@ -16,20 +16,11 @@ from model.tasks.prediction_files import predictions_file
 from pipelines.io.stage_inputs import InputFile
 from schemas.manifest import StageInput
 
-SERVER_FILES = {
-    "CoLA.tsv": 1_063,
-    "SST-2.tsv": 1_821,
-    "MRPC.tsv": 1_725,
-    "STS-B.tsv": 1_379,
-    "QQP.tsv": 390_965,
-    "MNLI-m.tsv": 9_796,
-    "MNLI-mm.tsv": 9_847,
-    "QNLI.tsv": 5_463,
-    "RTE.tsv": 3_000,
-    "WNLI.tsv": 146,
-    "AX.tsv": 1_104,
-}
-"""Number of rows of each file that the server requires."""
+_FILES = [
+    (name, task.sizes[split]) for task in TASKS.values() for split, name in task.submission.items()
+]
+SERVER_FILES = dict(sorted(_FILES, key=lambda file: file[0] == "AX.tsv"))
+"""Number of rows of each file that the server requires, the diagnostic set last."""
 
 _MAJORITY_FILE = "WNLI.tsv"
 _HEADER = "index\tprediction\n"
