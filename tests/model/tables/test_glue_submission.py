@@ -160,9 +160,7 @@ def test_predictions_that_are_not_those_of_the_manifest_are_refused(tmp_path: Pa
         build_submission(evaluations(evaluation), inputs={"cola": made})
 
 
-def test_the_tasks_of_glue_make_every_file_of_the_server() -> None:
-    made = {name for task in TASKS.values() for name in task.submission.values()}
-    assert made == set(SERVER_FILES)
+def test_submitted_tasks_have_the_servers_labels() -> None:
     for task in TASKS.values():
         assert set(task.submission) <= set(task.splits)
         assert not task.submission or task.labels or task.type == "regression"
