@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from model.tables.filled_tables import Sweep
 from model.tables.glue_submission import build_submission
 from model.tables.render import JSON_FILE, Tables, build_tables, to_csv, to_markdown
 from model.tables.results import Evaluation, result_rows
+from model.tables.sweeps import Sweep
 from model.tasks.row_terms import read_row_terms
 from model.training.artifact_files import write_file
 from schemas.errors import PredictionsError

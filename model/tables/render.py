@@ -15,9 +15,10 @@ from typing import NamedTuple
 
 from model.formatting import format_percent
 from model.tables.compare import LEVEL, MEAN, Comparison
-from model.tables.filled_tables import FilledTable, OurRow, Sweep, all_tables, other_splits
+from model.tables.filled_tables import FilledTable, OurRow, other_splits
 from model.tables.paper import Column, PaperModel
 from model.tables.results import MAJORITY_CLASS, ResultRow, main_rows
+from model.tables.sweeps import Sweep, all_tables
 from model.tables.verdicts import (
     Verdict,
     compare_entries,
