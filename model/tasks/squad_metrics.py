@@ -1,4 +1,4 @@
-"""Exact match and F1 by the official rules of SQuAD 1.1 and 2.0, and the official files.
+"""Exact match and F1 by the official rules of SQuAD 1.1 and 2.0.
 
 The rules are those of `evaluate-v1.1.py` and `evaluate-v2.0.py`, which the leaderboards use.
 Answers are compared after lower-casing, removing ASCII punctuation and the articles a, an and the,
@@ -20,8 +20,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from model.tasks.files import read_json
-from model.tasks.prediction_files import is_ours, read_lines
 from schemas.errors import PredictionsError
 
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -142,28 +140,6 @@ def texts_by_id(predictions: Iterable[Mapping[str, object]]) -> dict[str, str]:
             )
         texts[identity] = text
     return texts
-
-
-def read_predictions(url: str) -> list[dict[str, Any]]:
-    """Read bertloom's format, or the official one: a JSON object of id and text.
-
-    Raises:
-        PredictionsError: The file has neither format, or repeats an id.
-        InputError: The file is missing or damaged.
-    """
-    if is_ours(url):
-        return read_lines(url)
-    content = read_json(url, error=PredictionsError)
-    if not isinstance(content, dict):
-        detail = type(content).__name__
-        raise PredictionsError(f"{url}: expected an object by question id, found a {detail}")
-    for identity, value in content.items():
-        if not isinstance(value, str):
-            raise PredictionsError(
-                f'{url}: question {identity}: expected text ("" for no answer), found '
-                f"{value!r:.80}. Give a file with id and text, not one with n-best lists or odds"
-            )
-    return [{"id": identity, "text": text} for identity, text in content.items()]
 
 
 def best_threshold(examples: pa.Table, predictions: Sequence[Mapping[str, Any]]) -> float:

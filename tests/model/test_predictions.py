@@ -91,9 +91,9 @@ def test_predictions_go_to_a_file_and_back(tmp_path: Path) -> None:
     file = tmp_path / "said.jsonl"
     file.write_bytes(to_lines(said))
     assert read_lines(str(file)) == said
-    for content, line in (("{\n", 1), ('{"id": "0"}\n[]\n', 2)):
+    for content, line in ((b"{\n", 1), (b'{"id": "0"}\n[]\n', 2), (b'{"id": "\xff"}\n', 1)):
         other = tmp_path / "other.jsonl"
-        other.write_text(content)
+        other.write_bytes(content)
         with pytest.raises(PredictionsError, match=f"line {line}"):
             read_lines(str(other))
     task_type, task = TASK_TYPES["classification"], TASKS["sst-2"]

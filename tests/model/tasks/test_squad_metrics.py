@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from support.cli_runner import Cli
 from support.qa_builder import real_examples
 
+from model.tasks.prediction_files import read_answers
 from model.tasks.squad_metrics import (
     Gold,
     gold_answers,
     normalize_answer,
-    read_predictions,
     score_question,
     score_texts,
     texts_by_id,
@@ -101,7 +101,7 @@ def test_real_predictions_get_their_official_scores(
 ) -> None:
     examples = real_examples(real_data, "squad-1.1", "dev", "dev-v1.1.json.gz")
     file = str(real_data / f"squad/predictions-v1.1-{name}.json.gz")
-    predictions = texts_by_id(read_predictions(file))
+    predictions = texts_by_id(read_answers(file))
     golds = gold_answers(examples, has_unanswerable=False)
     scores = score_texts(golds, predictions)
     assert {key: round(100 * value, 3) for key, value in scores.items()} == {"em": em, "f1": f1}
@@ -155,7 +155,7 @@ def test_other_files_are_refused(tmp_path: Path, content: str, expected: str) ->
     path = tmp_path / "answers.json"
     path.write_text(content)
     with pytest.raises(PredictionsError, match=expected):
-        read_predictions(str(path))
+        read_answers(str(path))
 
 
 def test_answers_of_squad_2_are_scored_by_the_command(
