@@ -149,9 +149,7 @@ def test_scores_of_dev_rows_are_stored_for_each_restart_and_the_majority_class(
     for trial, item in stored.items():
         assert (item.metric, item.terms.shape) == ("accuracy", (count_dev_rows(examples), 1))
         assert item.terms.mean() == pytest.approx(scores[trial])
-    row = result_rows(
-        [Evaluation.from_statistics("sst", said, row_terms=read_row_terms(artifact))]
-    )[0]
+    row = result_rows([Evaluation.of_artifact("sst", artifact)])[0]
     assert row.sample is not None
     assert len(row.sample.restarts) == 2
 
