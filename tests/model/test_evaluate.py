@@ -147,8 +147,9 @@ def test_scores_of_dev_rows_are_stored_for_each_restart_and_the_majority_class(
     scores = {cell["name"]: cell["metrics"]["dev"]["accuracy"] for cell in said["cells"]}
     scores[""] = said["baseline"]["dev"]["accuracy"]
     for trial, item in stored.items():
-        assert (item.metric, item.terms.shape) == ("accuracy", (count_dev_rows(examples), 1))
-        assert item.terms.mean() == pytest.approx(scores[trial])
+        terms = item.row_terms.terms
+        assert (item.metric, terms.shape) == ("accuracy", (count_dev_rows(examples), 1))
+        assert terms.mean() == pytest.approx(scores[trial])
     row = result_rows([Evaluation.of_artifact("sst", artifact)])[0]
     assert row.sample is not None
     assert len(row.sample.restarts) == 2

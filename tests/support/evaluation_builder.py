@@ -128,7 +128,7 @@ def row_terms(evaluation: dict[str, Any]) -> list[tuple[str, dict[str, RowTerms]
 def stored_terms(evaluation: dict[str, Any]) -> list[StoredTerms]:
     """Return `row_terms` as they are read from an artifact."""
     return [
-        StoredTerms(metric, item.statistic, trial, evaluation["task"], item.terms)
+        StoredTerms(metric, trial, evaluation["task"], item)
         for trial, metrics in row_terms(evaluation)
         for metric, item in metrics.items()
     ]
