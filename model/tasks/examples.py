@@ -109,7 +109,8 @@ def examples_of_file(
             f"{url}: as {task.name} {split}, none of {len(rows):,} rows can be used"
             f"{f' ({describe_bad(bad)})' if bad else ''}: is it the right file?"
         )
-    check_repeated_ids(Counter(row["id"] for row in kept), task, split, where=url)
+    ids = Counter(row["id"] for row in kept)
+    check_repeated_ids(ids, are_matched=task.type == "span", where=f"{url}: {task.name} {split}")
     counts = Counter(f"rows-dropped-{row.reason}" for row in bad)
     counts.update({"rows-in": len(rows), "rows-kept": len(kept)})
     return _to_table(kept, task), dict(counts)

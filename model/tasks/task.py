@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
-from model.task_results import TRAINED_ON
 from schemas.errors import TaskDataError
 from schemas.finetune_configs import Column, FileFormatConfig, TaskTypeName
 
@@ -57,12 +56,17 @@ def describe_bad(rows: Sequence[BadRow]) -> str:
     return "; ".join(f"{row.position}: {row.reason}: {row.detail}" for row in rows[:SHOWN_BAD])
 
 
-def check_repeated_ids(ids: Counter[str], task: Task, split: str, *, where: str) -> str:
-    """Return a note on ids that several rows of a split have; "" for none.
+def check_repeated_ids(ids: Counter[str], *, are_matched: bool, where: str) -> str:
+    """Return a note on ids that several rows have; "" for none.
+
+    Args:
+        ids: Number of rows by id.
+        are_matched: Whether predictions are matched by id: answers to questions, and those for a
+            test server.
+        where: Start of the error.
 
     Raises:
-        TaskDataError: Predictions of the split are matched by id: answers to questions, and those
-            for a test server.
+        TaskDataError: Predictions are matched by id.
     """
     repeated = [name for name, rows in ids.items() if rows > 1]
     if not repeated:
@@ -71,9 +75,9 @@ def check_repeated_ids(ids: Counter[str], task: Task, split: str, *, where: str)
         f"{ids.total() - len(ids):,} rows have an id that an earlier row has, such as "
         f"{', '.join(repeated[:SHOWN_BAD])}"
     )
-    if split in task.submission or (task.type == "span" and split not in TRAINED_ON):
+    if are_matched:
         raise TaskDataError(
-            f"{where}: {problem}. Predictions of {split} are matched by id. Is a file given twice?"
+            f"{where}: {problem}. Its predictions are matched by id. Is a file given twice?"
         )
     return problem
 
