@@ -10,7 +10,6 @@ predicts; this module does not load torch.
 from __future__ import annotations
 
 import itertools
-import json
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,7 +30,7 @@ from model.task_results import (
 )
 from model.tasks import Task, find_task
 from model.tasks.examples import labels_of, read_examples, splits_of
-from model.tasks.prediction_files import predictions_file, read_lines
+from model.tasks.prediction_files import predictions_file, read_lines, stored_predictions
 from model.training.artifact_files import to_json, write_folder
 from model.training.health import read_warnings, summarize_restarts, warnings_json
 from model.training.workers import call_in_worker
@@ -287,7 +286,7 @@ class _Work:
 
         dev = read_examples(self.examples, DEV)
         made = itertools.chain(
-            ((trial.name, _read_dev_predictions(trial)) for trial in restarts),
+            ((trial.name, stored_predictions(trial.artifact, DEV)) for trial in restarts),
             [("", self.task_type.repeat_answer(dev, self.majority_answer))],
         )
         terms = (
@@ -343,11 +342,6 @@ class _Work:
             best=ranking.best[0].name,
             best_point=ranking.best_point,
         )
-
-
-def _read_dev_predictions(trial: Trial) -> list[dict[str, Any]]:
-    file = input_file(trial.artifact, predictions_file(DEV))
-    return [json.loads(line) for line in file.read().splitlines()]
 
 
 def _notes(config: EvaluateConfig, task: Task, *, chosen: list[Trial]) -> tuple[str, ...]:

@@ -8,7 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from model.tasks.files import DataFile, open_data
+from pipelines.io.stage_inputs import input_file
 from schemas.errors import MissingInputError, PredictionsError
+from schemas.manifest import StageInput
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,6 +27,16 @@ def to_lines(predictions: Iterable[Mapping[str, Any]]) -> bytes:
     """Return a file's content: sorted keys, so that equal predictions are equal bytes."""
     lines = (json.dumps(item, sort_keys=True, ensure_ascii=False) for item in predictions)
     return "".join(f"{line}\n" for line in lines).encode()
+
+
+def stored_predictions(artifact: StageInput, split: str) -> list[dict[str, Any]]:
+    """Return the predictions of a split in an artifact.
+
+    Raises:
+        ArtifactCorruptError: The file is missing or differs from the manifest.
+    """
+    file = input_file(artifact, predictions_file(split))
+    return [json.loads(line) for line in file.read().splitlines()]
 
 
 @contextlib.contextmanager
