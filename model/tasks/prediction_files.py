@@ -44,11 +44,13 @@ def _open_predictions(url: str) -> Iterator[DataFile]:
     """Open a file, local or of any fsspec URL, compressed or not.
 
     Raises:
-        PredictionsError: The file does not exist.
+        PredictionsError: The file does not exist, or is Parquet.
         InputError: The file is damaged, or UTF-16.
     """
     try:
         with open_data(url) as data:
+            if data.format == "parquet":
+                raise PredictionsError(f"{url}: expected JSON, got Parquet. Write it as JSON Lines")
             yield data
     except (MissingInputError, IsADirectoryError) as error:
         raise PredictionsError(

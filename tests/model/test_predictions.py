@@ -109,18 +109,20 @@ def test_predictions_go_to_a_file_and_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "content"),
+    ("kind", "content", "expected"),
     [
-        ("classification", "index\tprediction\n0\t1\n1\t0\n"),
-        ("tagging", "Ann B-PER\nsings O\n"),
+        ("classification", "index\tprediction\n0\t1\n1\t0\n", ", line 1: .*one prediction a line"),
+        ("tagging", "Ann B-PER\nsings O\n", ", line 1: .*one prediction a line"),
+        ("classification", "PAR1 PAR1", ": .*Parquet"),
+        ("span", "PAR1 PAR1", ": .*Parquet"),
     ],
 )
 def test_files_of_other_programs_are_refused(
-    tmp_path: Path, kind: TaskTypeName, content: str
+    tmp_path: Path, kind: TaskTypeName, content: str, expected: str
 ) -> None:
     file = tmp_path / "said.txt"
     file.write_text(content)
-    with pytest.raises(PredictionsError, match=r"said.txt, line 1: .*one prediction a line"):
+    with pytest.raises(PredictionsError, match=f"said.txt{expected}"):
         TASK_TYPES[kind].read_predictions(str(file))
 
 
