@@ -19,7 +19,7 @@ from schemas.trial_names import grid_point, trial_entry
 
 DEV = "dev"
 TRAINED_ON = ("augmentation", "train")
-"""Splits that models learn from."""
+"""Splits that models learn from, in the order of training."""
 
 _MARK = "\u2020"  # a dagger after the number; a note explains it
 

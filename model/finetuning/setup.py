@@ -16,6 +16,7 @@ from model.finetuning.jobs import TrialJob
 from model.finetuning.prediction import PredictionOptions
 from model.finetuning.task_model import HEADS, TaskModel, task_model_from_checkpoint, with_dropout
 from model.hf_config import vocabulary_url
+from model.task_results import DEV, TRAINED_ON
 from model.tasks import Task, find_task
 from model.tasks.examples import labels_of, read_examples, splits_of
 from model.tasks.features import Encoding, Features
@@ -37,8 +38,6 @@ from pipelines.wordpiece.vocab_files import TOKENIZER_CONFIG_FILE, VOCAB_FILE, r
 from schemas.errors import CheckpointError, ConfigError, TaskDataError
 from schemas.finetune_configs import FeaturesConfig
 from schemas.manifest import StageInput
-
-TRAIN, DEV, AUGMENTATION = "train", "dev", "augmentation"
 
 
 class Split(NamedTuple):
@@ -141,10 +140,10 @@ def open_trial(job: TrialJob) -> TrialSetup:
 
 def _split_names(job: TrialJob, *, notes: list[str]) -> tuple[str, ...]:
     present = splits_of(job.examples)
-    has_augmentation = AUGMENTATION in present and job.config.augmentation_epochs
+    has_augmentation = "augmentation" in present and job.config.augmentation_epochs
     if DEV not in present:
         notes.append("there is no dev split, so that nothing is scored")
-    names = {AUGMENTATION: has_augmentation, TRAIN: True, DEV: DEV in present}
+    names = {"augmentation": has_augmentation, "train": True, DEV: DEV in present}
     return tuple(name for name, is_read in names.items() if is_read)
 
 
@@ -279,7 +278,8 @@ def phases_of(setup: TrialSetup) -> tuple[Phase, ...]:
     """Return the phases of a trial in order; each has its own schedule and optimizer state."""
     phases: list[Phase] = []
     config = setup.job.config
-    for name, epochs in ((AUGMENTATION, config.augmentation_epochs), (TRAIN, config.num_epochs)):
+    numbers = (config.augmentation_epochs, config.num_epochs)
+    for name, epochs in zip(TRAINED_ON, numbers, strict=True):
         if name not in setup.splits:
             continue
         split = setup.splits[name]

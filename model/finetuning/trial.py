@@ -25,7 +25,6 @@ from model.finetuning.jobs import CURVE_FILE, METRICS_FILE, TIMING_FILE, TrialJo
 from model.finetuning.prediction import compute_outputs, predict
 from model.finetuning.saved_models import save_task_model
 from model.finetuning.setup import (
-    DEV,
     Phase,
     Split,
     TrialSetup,
@@ -36,6 +35,7 @@ from model.finetuning.setup import (
 )
 from model.optim import Optimizer, build_optimizer, learning_rate
 from model.task_results import (
+    DEV,
     Cut,
     FinetunedModel,
     GridCell,
