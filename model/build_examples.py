@@ -27,7 +27,8 @@ def raw_inputs(config: ExamplesConfig) -> tuple[RawInput, ...]:
         ConfigError: The task or a split does not exist.
         MissingInputError: A required split has no file.
     """
-    files = raw_inputs_of(find_files(config, task=task_of(config)))
+    task = task_of(config)
+    files = raw_inputs_of(find_files(config, task=task), task=task)
     return (*files, *read_data_label(config)[1])
 
 
@@ -100,7 +101,7 @@ def build_examples(
         },
         table_name=EXAMPLES[task.type].metadata[b"bertloom.table"].decode(),
         notes=tuple(notes),
-        raw_inputs=(*raw_inputs_of(files_by_split), *inputs_of_label),
+        raw_inputs=(*raw_inputs_of(files_by_split, task=task), *inputs_of_label),
     )
 
 

@@ -6,16 +6,81 @@ bert's run_classifier.py, which differs from the hub's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from model.tasks.sentences import CUSTOM_IDS, IDS, PAIR, SENTENCE, read_text_rows
-from model.tasks.task import FileLayout, Task
+from model.tasks.files import base_name, file_lines, shown
+from model.tasks.sentences import (
+    CUSTOM_IDS,
+    IDS,
+    PAIR,
+    SENTENCE,
+    Answer,
+    Example,
+    build_text_row,
+    read_text_rows,
+)
+from model.tasks.task import BadRow, FileLayout, InvalidRowError, Row, Task
+from pipelines.io.raw_files import list_folder_of
+from schemas.errors import TaskDataError
+
+DEV_IDS = ("dev_ids.tsv", "mrpc_dev_ids.tsv")
+"""Names of GLUE's list of the pairs of MSR's training file that are its dev set."""
+
+MSR_TRAIN = "msr_paraphrase_train.txt"
 
 _MNLI_LABELS = ("contradiction", "entailment", "neutral")
 _TWO_WAY = ("entailment", "not_entailment")
 _DIAGNOSTIC = ("diagnostic-full", "diagnostic", "AX")
 _DIAGNOSTIC_FOLDERS = ("AX", "ax", "diagnostic")
+
+
+def read_mrpc(task: Task, split: str, url: str) -> Iterator[Row | BadRow]:
+    """Read the rows of an MRPC file; a `Reader`.
+
+    GLUE may not redistribute MRPC. Users have either its TSV files, or Microsoft's two files with
+    GLUE's list of dev pairs; each row of Microsoft's training file then belongs to one split.
+
+    Raises:
+        TaskDataError: It is Microsoft's training file without `dev_ids.tsv` next to it; or see
+            `read_text_rows`.
+    """
+    if not base_name(url).startswith(MSR_TRAIN):
+        yield from read_text_rows(task, split, url)
+        return
+    dev_pairs = _read_dev_pairs(url)
+
+    def build(values: Mapping[str, Any], texts: Sequence[str], answer: Answer) -> Example:
+        pair = tuple(str(name).strip() for name in values["pair"])
+        if (pair in dev_pairs) != (split == "dev"):
+            raise InvalidRowError("other-split", " ".join(pair), is_fault=False)
+        return build_text_row(values, texts, answer)
+
+    columns = {**task.layout.columns, "pair": (("#1 ID", "#2 ID"),)}
+    with_pairs = replace(task, layout=replace(task.layout, columns=columns, named_columns={}))
+    yield from read_text_rows(with_pairs, split, url, build=build)
+
+
+def _read_dev_pairs(url: str) -> set[tuple[str, ...]]:
+    siblings = {name: uri for uri, name in list_folder_of(url)}
+    dev_ids = next((siblings[name] for name in DEV_IDS if name in siblings), None)
+    if dev_ids is None:
+        raise TaskDataError(
+            f"{url}: contains GLUE's train and dev; expected {DEV_IDS[0]} next to it, GLUE's list "
+            f"of the pairs that are dev, found {', '.join(sorted(siblings))}. Download GLUE's "
+            f"{' or '.join(DEV_IDS)}, or give GLUE's own train.tsv and dev.tsv"
+        )
+    pairs = set[tuple[str, ...]]()
+    for number, line in enumerate(file_lines(dev_ids), start=1):
+        pair = tuple(line.decode(errors="replace").split())
+        if len(pair) != 2:
+            raise TaskDataError(
+                f"{dev_ids}: line {number}: expected two ids with a tab between, found "
+                f"{shown(' '.join(pair))}"
+            )
+        pairs.add(pair)
+    return pairs
 
 
 def _glue(
@@ -75,6 +140,23 @@ _NLI: dict[str, Any] = {
 }
 _MNLI_HUB = {name: name for name in ("entailment", "neutral", "contradiction")}
 
+_MRPC = _glue(
+    "mrpc",
+    "MRPC",
+    (3_668, 408, 1_725),
+    texts=(("#1 String", "#2 String"), *PAIR),
+    answers=("Quality", "label"),
+    hub_labels=("not_equivalent", "equivalent"),
+    metrics=("f1", "accuracy"),
+    splits={
+        "train": ("train", MSR_TRAIN),
+        "dev": ("dev", "validation", MSR_TRAIN),
+        "test": ("test", "msr_paraphrase_test.txt"),
+    },
+    reader=read_mrpc,
+    layout={"companions": {MSR_TRAIN: DEV_IDS}},
+)
+
 _MNLI = _glue(
     "mnli",
     "MNLI",
@@ -129,15 +211,7 @@ GLUE_TASKS: dict[str, Task] = {
             hub="sst2",
             hub_labels=("negative", "positive"),
         ),
-        _glue(
-            "mrpc",
-            "MRPC",
-            (3_668, 408, 1_725),
-            texts=(("#1 String", "#2 String"), *PAIR),
-            answers=("Quality", "label"),
-            hub_labels=("not_equivalent", "equivalent"),
-            metrics=("f1", "accuracy"),
-        ),
+        _MRPC,
         _glue(
             "sts-b",
             "STS-B",

@@ -107,16 +107,22 @@ def read_data_label(config: ExamplesConfig) -> tuple[str, tuple[RawInput, ...]]:
     return " ".join(label.split())[:_MAX_DATA_LABEL], inputs
 
 
-def raw_inputs_of(files_by_split: Mapping[str, Sequence[str]]) -> tuple[RawInput, ...]:
-    """Return the files with their digests.
+def raw_inputs_of(
+    files_by_split: Mapping[str, Sequence[str]], *, task: Task
+) -> tuple[RawInput, ...]:
+    """Return the files and their companion files, with digests.
 
     The cache key has the split of a file, its number in it, and its digest, but not its name.
     """
-    return tuple(
-        _raw_input(uri, f"{split}/{base_name(uri)}", f"{split} {number}")
-        for split, files in files_by_split.items()
-        for number, uri in enumerate(files)
-    )
+    inputs: list[RawInput] = []
+    for split, files in files_by_split.items():
+        for number, uri in enumerate(files):
+            inputs.append(_raw_input(uri, f"{split}/{base_name(uri)}", f"{split} {number}"))
+            companions = task.layout.companions.get(base_name(uri), ())
+            beside = {name: url for url, name in list_folder_of(uri)} if companions else {}
+            for name in [name for name in companions if name in beside][:1]:
+                inputs.append(_raw_input(beside[name], f"{split}/{name}", f"{split} beside"))
+    return tuple(inputs)
 
 
 def _raw_input(uri: str, name: str, identity: str) -> RawInput:

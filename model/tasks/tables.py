@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _ANSWERS = frozenset({"label", "score", "tags", "answers"})
-_REQUIRED = frozenset({"text", "begin", "words"})
+_REQUIRED = frozenset({"text", "begin", "words", "pair"})
+_LISTS = frozenset({"text", "pair"})
 _SEPARATORS = {"tab": "\t", "comma": ",", "semicolon": ";"}
 _BATCH_ROWS = 4096
 _PROBED_ROWS = 1000
@@ -59,8 +60,8 @@ class Table(NamedTuple):
     """Rows of a file by the fields of a task."""
 
     rows: Iterator[Row | BadRow]
-    """Rows in order. Their values are by field: a list for `text`, one value for any other field,
-    None where a row lacks it (JSON)."""
+    """Rows in order. Their values are by field: a list for `text` and `pair`, one value for any
+    other field, None where a row lacks it (JSON)."""
 
     fields: Mapping[str, tuple[str, ...]]
     """Columns of the fields, without the fields that the file lacks."""
@@ -103,7 +104,7 @@ def _rows_by_field(
         if isinstance(row, Row):
             values = {
                 field: list(map(row.values.get, names))
-                if field == "text"
+                if field in _LISTS
                 else row.values.get(names[0])
                 for field, names in fields.items()
             }

@@ -140,6 +140,10 @@ class FileLayout:
     score_range: tuple[float, float] = (-math.inf, math.inf)
     """Lowest and highest score."""
 
+    companions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Names of the file that is read together with a file, by the name of the latter; the first
+    that exists is used."""
+
     hint: str = ""
     """Advice for a file with other columns."""
 

@@ -249,6 +249,18 @@ def test_the_cache_key_knows_split_and_bytes_not_names(folder: Path, tmp_path: P
     assert sorted(identities(train=train, dev=dev)) != sorted(identities(train=dev, dev=train))
 
 
+def test_the_list_of_mrpcs_dev_pairs_is_in_the_cache_key(tmp_path: Path) -> None:
+    write(tmp_path / "in/msr_paraphrase_train.txt", "Quality\t#1 ID\t#2 ID\n")
+    write(tmp_path / "in/dev_ids.tsv", "3\t103\n")
+    config = ExamplesConfig(task="mrpc", data_dir=str(tmp_path / "in"))
+    before = [item.key_digest for item in raw_inputs(config)]
+    assert [item.split(" sha256")[0] for item in before] == [
+        "train 0", "train beside", "dev 0", "dev beside",
+    ]  # fmt: skip
+    write(tmp_path / "in/dev_ids.tsv", "4\t104\n")
+    assert before != [item.key_digest for item in raw_inputs(config)]
+
+
 # --- reading the artifact
 
 

@@ -152,6 +152,41 @@ def test_corrected_and_submitted_rows_are_kept_with_a_note(
     assert split == "test" or rows[0].values["label"] == "1"
 
 
+def msr_folder(folder: Path, dev_ids: str | None) -> str:
+    head = "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\r\n"
+    lines = "".join(f"{n % 2}\t{n}\t{n + 100}\tone {n}\ttwo {n}\r\n" for n in range(10))
+    write(folder / "msr_paraphrase_test.txt", head + lines)
+    if dev_ids is not None:
+        write(folder / "dev_ids.tsv", dev_ids)
+    return write(folder / "msr_paraphrase_train.txt", head + lines)
+
+
+def test_microsofts_mrpc_is_split_by_glues_list(tmp_path: Path) -> None:
+    file = msr_folder(tmp_path, "3\t103\n5\t105\n")
+    train, left_out = read("mrpc", "train", file)
+    dev, _ = read("mrpc", "dev", file)
+    assert values(dev, "text_a", "text_b", "label") == [
+        ("one 3", "two 3", "1"),
+        ("one 5", "two 5", "1"),
+    ]
+    assert {text for (text,) in values(train, "text_a")} == {
+        f"one {n}" for n in range(10) if n not in (3, 5)
+    }
+    assert {(row.reason, row.is_fault) for row in left_out} == {("other-split", False)}
+    test, bad = read("mrpc", "test", tmp_path / "msr_paraphrase_test.txt")
+    assert (len(test), bad) == (10, [])
+
+
+@pytest.mark.parametrize(
+    ("dev_ids", "expected"), [(None, r"expected dev_ids\.tsv"), ("3\n", r"dev_ids\.tsv: line 1")]
+)
+def test_microsofts_mrpc_needs_glues_list(
+    dev_ids: str | None, expected: str, tmp_path: Path
+) -> None:
+    with pytest.raises(TaskDataError, match=expected):
+        read("mrpc", "dev", msr_folder(tmp_path, dev_ids))
+
+
 # Parquet
 
 
