@@ -282,6 +282,10 @@ def test_boxes_lie_in_the_picture_and_edges_join_them(store: ArtifactStore) -> N
     left_sides, right_sides = [], []
     for box in svg.getElementsByTagName("rect"):
         x, y, box_width, box_height = numbers(box, "x", "y", "width", "height")
+        texts = box.parentNode.getElementsByTagName("text")
+        widest = max(len(text.firstChild.data) for text in texts) * 7.2  # of 12 px
+        margin = numbers(texts[0], "x")[0] - x
+        assert box_width == pytest.approx(widest + 2 * margin, abs=0.11)
         assert 0 < x < x + box_width < width
         assert 0 < y < y + box_height < height
         left_sides.append((x, y + box_height / 2))

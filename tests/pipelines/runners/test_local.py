@@ -55,8 +55,8 @@ def _meet_all(folder: Path, items: Sequence[int], *, count: int) -> set[int]:
     return set(map_items(_meet, [(folder, count, item) for item in items], workers=2))
 
 
-def _get_environment(_item: int) -> str | None:
-    return os.environ.get("AWS_ACCESS_KEY_ID")
+def _get_environment(_item: int) -> tuple[str | None, bool]:
+    return os.environ.get("AWS_ACCESS_KEY_ID"), "PATH" in os.environ
 
 
 def _kill_in_item_3(item: int) -> int:
@@ -101,7 +101,9 @@ def test_workers_have_the_environment_variables_of_their_job(
 ) -> None:
     for key in ("first", "second"):
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", key)
-        assert set(map_items(_get_environment, range(2), workers=2)) == {key}
+        assert set(map_items(_get_environment, range(2), workers=2)) == {(key, True)}
+    monkeypatch.delenv("PATH")
+    assert set(map_items(_get_environment, range(2), workers=2)) == {("second", False)}
 
 
 class _ListModules:
