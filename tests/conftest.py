@@ -7,16 +7,16 @@ import gc
 import os
 import signal
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
 from hypothesis import HealthCheck, settings
-from pydantic import BaseModel
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
     from support.cli_runner import Cli
     from support.counting_fs import CountedFiles
     from support.fake_gcs import FakeGcs
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from flows.store.runs import RunRecord
     from schemas.manifest import StageInput
 
-
-gc.disable()  # until all modules are imported
 
 # A shell starts background jobs with SIGINT ignored, and child processes inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -95,11 +93,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: places.get(item.path.stem, len(places)))
 
 
-def pytest_collection_finish() -> None:
-    """Let garbage collection run rarely, and never visit the imported modules."""
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 20)
-    gc.enable()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Let garbage collection run rarely, and never visit the modules that tests import."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.set_threshold(50_000, 20, 20)
+        gc.enable()
 
 
 def find_real_data() -> Path | None:
