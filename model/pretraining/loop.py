@@ -30,7 +30,7 @@ from model.training.log import (
 from model.training.loop import StepMetrics, Trainer
 from model.training.progress import PROGRESS_FILE, TrainingProgress, budget_unit
 from model.training.stopping import StopRequest
-from model.training.throughput import ThroughputMeter, batch_flops, peak_flops
+from model.training.throughput import ThroughputMeter, peak_flops, step_flops
 from pipelines.seeds import key_for
 from schemas.errors import DivergenceError
 
@@ -145,26 +145,14 @@ class PretrainingTrainer(Trainer[StepBatch]):
         loss, *sums = self.wrapped_model(micro_batch, batch.predictions, batch.pairs)
         return loss, sums
 
-    def count_work(self, batch: StepBatch) -> tuple[int]:
-        """Return the model FLOPs."""
-        objective = self.config.objective
-        flops = batch_flops(
-            self.model.config,
-            vocab_size=self.model.vocab_size,
-            batches=batch.micro_batches,
-            next_sentence=objective == "mlm+nsp",
-            causal=objective == "left-to-right",
-        )
-        return (flops,)
-
     def on_step_end(self, batch: StepBatch, metrics: StepMetrics) -> str:
         state = self.state
-        state.instances += batch.instances
+        state.instances += len(batch.lengths)
         max_rise = self.config.divergence_threshold
         if reason := state.check_divergence(metrics.loss, max_rise=max_rise):
             return reason
         state.interval.add(batch, metrics)
-        self._meter.add(batch.tokens, flops=metrics.sums[-1], waited=metrics.waited)
+        self._meter.add(batch.tokens, flops=self._flops(batch), waited=metrics.waited)
         # Write the last line before the checkpoint of the last step, so that a run that resumes
         # from the checkpoint finds it.
         is_last = self._is_budget_reached()
@@ -172,6 +160,17 @@ class PretrainingTrainer(Trainer[StepBatch]):
             self._log_step(self._line(metrics.learning_rate))
             state.interval = IntervalSums()
         return ""
+
+    def _flops(self, batch: StepBatch) -> int:
+        objective = self.config.objective
+        return step_flops(
+            self.model.config,
+            vocab_size=self.model.vocab_size,
+            lengths=batch.lengths,
+            predictions=batch.predictions,
+            pooled=len(batch.lengths) if objective == "mlm+nsp" else 0,
+            causal=objective == "left-to-right",
+        )
 
     def _log_step(self, record: StepRecord) -> None:
         """Log losses, and the throughput since the last record."""

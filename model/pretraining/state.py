@@ -44,7 +44,7 @@ class IntervalSums:
 
     def add(self, batch: StepBatch, metrics: StepMetrics) -> None:
         """Count one step more."""
-        mlm_loss, mlm_correct, nsp_loss, nsp_correct, *_ = metrics.sums
+        mlm_loss, mlm_correct, nsp_loss, nsp_correct = metrics.sums
         self.steps += 1
         self.loss += metrics.loss
         self.gradient_norm += metrics.gradient_norm

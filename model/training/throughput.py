@@ -10,14 +10,12 @@ from __future__ import annotations
 import re
 import resource
 import sys
-from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from model.data.batches import PretrainingBatch
 from model.training.distributed import ProcessGroup
 from schemas.model_configs import ModelConfig
 
@@ -44,8 +42,6 @@ _DATA_SHEETS: dict[str, _DataSheet] = {
     r"NVIDIA GeForce RTX 4090": _DataSheet(165.2, 82.6, 82.6),
 }
 
-_BACKWARD_FACTOR = 2  # each product has two gradients of its size: of inputs and of weights
-
 
 def peak_flops(device: torch.device, *, precision: Precision) -> float | None:
     """Return the peak FLOPs per second of a GPU with a known data sheet, None for other devices.
@@ -69,7 +65,7 @@ def listed_peak(name: str, number_format: Format) -> float | None:
     return None
 
 
-def forward_flops(
+def step_flops(
     model: ModelConfig,
     *,
     vocab_size: int,
@@ -78,16 +74,19 @@ def forward_flops(
     pooled: int = 0,
     causal: bool = False,
 ) -> int:
-    """Return the FLOPs of the matrix products of one forward pass; a multiply-add is 2 FLOPs.
+    """Return the FLOPs of the matrix products of a training step; a multiply-add is 2 FLOPs.
 
-    With hidden size H, feed-forward size F, vocabulary size V, instance length n, sum of lengths T:
+    With hidden size H, feed-forward size F, vocabulary size V, instance length n, sum of lengths T,
+    those of the forward pass are:
 
         each layer   2 * T * (4*H*H + 2*H*F)    query, key, value, output; feed-forward
                      2 * 2*H * (sum of n*n)     scores and weighted sum; causal: n*(n+1)/2
         MLM head     2 * predictions * (H*H + H*V)
         pooler, NSP  2 * pooled * (H*H + 2*H)
 
-    Embeddings, norms, activations, softmax and dropout are not counted: about 1 % for BERT-Base.
+    The backward pass has twice as many: each product has two gradients of its size, of inputs and
+    of weights. Embeddings, norms, activations, softmax and dropout are not counted: about 1 % for
+    BERT-Base.
 
     Args:
         model: Shape of the encoder.
@@ -104,40 +103,8 @@ def forward_flops(
     layer = tokens * (4 * hidden * hidden + 2 * hidden * feed_forward) + attended * 2 * hidden
     mlm_head = predictions * hidden * (hidden + vocab_size)
     nsp_head = pooled * hidden * (hidden + 2)
-    return 2 * (model.num_hidden_layers * layer + mlm_head + nsp_head)
-
-
-def batch_flops(
-    model: ModelConfig,
-    *,
-    vocab_size: int,
-    batches: Iterable[PretrainingBatch],
-    next_sentence: bool = True,
-    causal: bool = False,
-) -> int:
-    """Return the FLOPs of a forward and backward pass over micro-batches.
-
-    Only shapes are read, so nothing waits for the device.
-
-    Args:
-        model: Shape of the encoder.
-        vocab_size: Size of the vocabulary.
-        batches: Micro-batches of one process.
-        next_sentence: The objective has NSP.
-        causal: Tokens attend only to themselves and earlier tokens.
-    """
-    forward = sum(
-        forward_flops(
-            model,
-            vocab_size=vocab_size,
-            lengths=batch.tokens.lengths,
-            predictions=len(batch.masked_positions),
-            pooled=len(batch.tokens.lengths) if next_sentence else 0,
-            causal=causal,
-        )
-        for batch in batches
-    )
-    return forward * (1 + _BACKWARD_FACTOR)
+    forward = 2 * (model.num_hidden_layers * layer + mlm_head + nsp_head)
+    return 3 * forward
 
 
 class ThroughputRecord(NamedTuple):

@@ -114,7 +114,7 @@ def test_batch_has_the_contents_of_the_shards(instances):
             assert targets == dict(zip(written.positions, written.masked_ids, strict=True))
             assert label == (IGNORE_INDEX if written.label < 0 else written.label)
         written = [WRITTEN[one[0]] for one in rows]
-        assert batch.instances == len(rows) == 16
+        assert len(batch.lengths) == len(rows) == 16
         assert batch.tokens == sum(len(row.input_ids) for row in written)
         assert batch.predictions == sum(len(row.positions) for row in written)
         assert batch.pairs == sum(row.label >= 0 for row in written)
@@ -226,7 +226,7 @@ def test_left_to_right_predicts_every_next_token(instances):
                 assert targets == dict(enumerate(ids[1:]))
                 assert label == IGNORE_INDEX
         assert batch.pairs == 0
-        assert batch.predictions == batch.tokens - batch.instances
+        assert batch.predictions == batch.tokens - len(batch.lengths)
 
 
 def test_eval_batches_have_each_row_once(instances):
