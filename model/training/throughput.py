@@ -1,4 +1,4 @@
-"""Throughput of training: model FLOPs, peak FLOPs of devices, and utilization.
+"""Throughput of training: time of steps, model FLOPs, peak FLOPs of devices, and utilization.
 
 Model FLOPs are those of the equations, regardless of the implementation: padding, recomputed
 activations and scores that a causal mask discards do not count. Utilization is that of PaLM
@@ -16,8 +16,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from model.training.distributed import ProcessGroup
-from schemas.model_configs import ModelConfig
+from model.attention import seed_dropout
+from model.bert import BertForPretraining
+from model.data.batches import PretrainingBatch
+from model.data.collator import token_batches
+from model.optim import build_optimizer
+from model.training.distributed import ProcessGroup, choose_device, choose_precision
+from schemas.model_configs import ModelConfig, PretrainConfig
 
 Precision = Literal["fp32", "bf16"]
 Format = Literal["bf16", "tf32", "fp32"]
@@ -179,3 +184,62 @@ def peak_memory(device: torch.device) -> int:
         return torch.cuda.max_memory_allocated(device)
     unit = 1 if sys.platform == "darwin" else 1024  # getrusage(2): bytes on macOS, kB on Linux
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+_MASKED_SHARE = 0.15
+
+
+def measure_step_seconds(
+    config: PretrainConfig, *, vocab_size: int, instances: int, seq_length: int, seconds: float
+) -> float:
+    """Return the mean time of an optimizer step of a phase on random tokens, in seconds.
+
+    Args:
+        config: Phase with a `model`; its objective is MLM.
+        vocab_size: Number of word pieces.
+        instances: Number of instances of the global batch.
+        seq_length: Length of the instances, in tokens.
+        seconds: Time to measure for; at least one step is measured.
+    """
+    from torch.utils.benchmark import Timer  # lazy: trainings do not need it
+
+    assert config.model is not None  # noqa: S101
+    device = choose_device(config.device)
+    precision = choose_precision(config.precision, device)
+    model = BertForPretraining(config.model, vocab_size=vocab_size, objective="mlm")
+    model.to(device).train()
+    optimizer = build_optimizer(model.named_parameters(), config.optimizer)
+    batch = _random_batch(instances, seq_length, vocab_size).to(device)
+
+    def step() -> None:
+        seed_dropout(model, 0)
+        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bf16"):
+            loss = model(batch, len(batch.masked_ids), instances).loss
+        loss.backward()
+        optimizer.step(learning_rate=1e-4)
+        optimizer.zero_grad()
+
+    step()  # the first steps are slower
+    step()
+    timer = Timer("step()", globals={"step": step}, num_threads=torch.get_num_threads())
+    return float(timer.blocked_autorange(min_run_time=seconds).mean)
+
+
+def _random_batch(num_rows: int, seq_length: int, vocab_size: int) -> PretrainingBatch:
+    rng = np.random.default_rng(0)
+    lengths = np.full(num_rows, seq_length)
+    num_tokens = num_rows * seq_length
+    masked = np.flatnonzero(rng.random(num_tokens) < _MASKED_SHARE)
+    (tokens,), _ = token_batches(
+        rng.integers(0, vocab_size, num_tokens),
+        lengths=lengths,
+        b_starts=lengths,
+        bounds=np.array([0, num_rows]),
+    )
+    return PretrainingBatch(
+        tokens,
+        masked_positions=torch.from_numpy(masked),
+        masked_ids=torch.from_numpy(rng.integers(0, vocab_size, len(masked))),
+        next_sentence_labels=torch.zeros(num_rows, dtype=torch.int64),
+        rows=np.arange(num_rows),
+    )
