@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
+from model.training.checkpoints import Checkpoints
 from model.training.machines import Rendezvous, current_machines, train_on_machines
 from model.training.progress import forward_progress
 from model.training.workers import call_in_new_worker, local_folder
@@ -41,6 +42,15 @@ class TrainingJob(BaseModel):
     def folder(self) -> Path:
         """Local folder for curves and this job's own files: `work` itself where that is local."""
         return local_folder(self.work)
+
+    def checkpoints(self) -> Checkpoints:
+        """Newest states of the training, to resume from."""
+        keep_last = self.config.checkpoints.save_total_limit
+        return Checkpoints(f"{self.work}/checkpoints", keep_last=keep_last)
+
+    def snapshots(self) -> Checkpoints:
+        """Models of the steps in `config.kept_steps`, with what was measured then."""
+        return Checkpoints(f"{self.work}/snapshots", keep_last=len(self.config.kept_steps) or 1)
 
     def run(self) -> None:
         """Train in other processes to the end of the budget.

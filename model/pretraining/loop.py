@@ -14,8 +14,7 @@ from model.data.batches import PretrainingBatch, StepBatch
 from model.optim import learning_rate
 from model.pretraining.evaluation import HeldOutEvaluator, held_out_caution
 from model.pretraining.job import TrainingJob
-from model.pretraining.setup import PretrainingSetup, open_setup
-from model.pretraining.state import IntervalSums, Snapshots
+from model.pretraining.setup import IntervalSums, PretrainingSetup, open_setup
 from model.training.artifact_files import CURVES_FOLDER
 from model.training.checkpoints import Checkpoints
 from model.training.distributed import init_distributed
@@ -53,9 +52,7 @@ def train(job: TrainingJob, *, stop: StopRequest) -> None:
         torch.set_num_threads(config.num_threads)
     with ExitStack() as stack:
         group = stack.enter_context(init_distributed(config))
-        checkpoints = Checkpoints(
-            f"{job.work}/checkpoints", keep_last=config.checkpoints.save_total_limit
-        )
+        checkpoints = job.checkpoints()
         if group.is_main_process:
             stack.enter_context(checkpoints.lock())
         group.barrier()
@@ -89,7 +86,7 @@ class PretrainingTrainer(Trainer[StepBatch]):
         stop: StopRequest,
     ) -> None:
         config, group, done = setup.config, setup.group, setup.state.done
-        self.config, self.setup, self.state = config, setup, setup.state
+        self._job, self.config, self.setup, self.state = job, config, setup, setup.state
         self.held_out = HeldOutEvaluator.open(job, group=group, setup=setup)
         self._curves: CurveWriter | None = None
         if group.is_main_process:
@@ -110,7 +107,6 @@ class PretrainingTrainer(Trainer[StepBatch]):
             is_compiled=config.compile,
         )
         self._caution = held_out_caution(job.instances.counters)
-        self.snapshots = Snapshots(job)
         peak = peak_flops(group.device, precision="bf16" if self.is_bf16 else "fp32")
         self._meter = ThroughputMeter(group, peak=peak, seconds=done.seconds)
 
@@ -206,7 +202,7 @@ class PretrainingTrainer(Trainer[StepBatch]):
     def after_step(self) -> None:
         """Evaluate and save a snapshot, where they are due."""
         every = self.config.evaluation.eval_steps
-        has_snapshot = self.done.steps in self.snapshots.steps
+        has_snapshot = self.done.steps in self.config.kept_steps
         if has_snapshot or (every and self.done.steps % every == 0):
             self.evaluate()
         if has_snapshot:
@@ -245,7 +241,18 @@ class PretrainingTrainer(Trainer[StepBatch]):
             _LOGGER.info("%s: step %s, %s", self.name, f"{record.step:,}", ", ".join(texts))
 
     def _save_snapshot(self) -> None:
+        """Write the model of this step and its measurements, unless an earlier start did.
+
+        Snapshots are written before any checkpoint of the same or a later step. So a killed run
+        that resumes after such a step finds its snapshot.
+        """
         if self.group.is_main_process:
-            measured = {"evaluation": self.state.evaluation, "tokens": self.done.tokens}
-            self.snapshots.keep(self.done.steps, model=self.model, measured=measured)
+            step, snapshots = self.done.steps, self._job.snapshots()
+            if step not in [info.step for info in snapshots.list()]:
+                measured = {"evaluation": self.state.evaluation, "tokens": self.done.tokens}
+                snapshots.save(
+                    step,
+                    tensors={"model": self.model.state_dict()},
+                    state={"measured": measured},
+                )
         self.group.barrier()
