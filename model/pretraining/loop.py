@@ -16,7 +16,6 @@ from model.pretraining.evaluation import HeldOutEvaluator, held_out_caution
 from model.pretraining.job import TrainingJob
 from model.pretraining.setup import IntervalSums, PretrainingSetup, open_setup
 from model.training.artifact_files import CURVES_FOLDER
-from model.training.checkpoints import Checkpoints
 from model.training.distributed import init_distributed
 from model.training.health import PAGE
 from model.training.log import (
@@ -52,14 +51,13 @@ def train(job: TrainingJob, *, stop: StopRequest) -> None:
         torch.set_num_threads(config.num_threads)
     with ExitStack() as stack:
         group = stack.enter_context(init_distributed(config))
-        checkpoints = job.checkpoints()
         if group.is_main_process:
-            stack.enter_context(checkpoints.lock())
+            stack.enter_context(job.checkpoints().lock())
         group.barrier()
-        setup = open_setup(job, group=group, checkpoints=checkpoints)
+        setup = open_setup(job, group=group)
         if setup.state.is_finished:
             return
-        trainer = PretrainingTrainer(job, setup, checkpoints=checkpoints, stop=stop)
+        trainer = PretrainingTrainer(setup, stop=stop)
         stack.callback(trainer.close)
         trainer.run()
         trainer.evaluate()
@@ -77,17 +75,10 @@ class PretrainingTrainer(Trainer[StepBatch]):
         f"See {PAGE}#the-loss-becomes-nan"
     )
 
-    def __init__(
-        self,
-        job: TrainingJob,
-        setup: PretrainingSetup,
-        *,
-        checkpoints: Checkpoints,
-        stop: StopRequest,
-    ) -> None:
-        config, group, done = setup.config, setup.group, setup.state.done
-        self._job, self.config, self.setup, self.state = job, config, setup, setup.state
-        self.held_out = HeldOutEvaluator.open(job, group=group, setup=setup)
+    def __init__(self, setup: PretrainingSetup, *, stop: StopRequest) -> None:
+        job, config, group, done = setup.job, setup.config, setup.group, setup.state.done
+        self.config, self.setup, self.state = config, setup, setup.state
+        self.held_out = HeldOutEvaluator.open(setup)
         self._curves: CurveWriter | None = None
         if group.is_main_process:
             self._curves = CurveWriter(job.folder() / CURVES_FOLDER, resume_step=done.steps)
@@ -98,7 +89,7 @@ class PretrainingTrainer(Trainer[StepBatch]):
             optimizer=setup.optimizer,
             state=setup.state,
             group=group,
-            checkpoints=checkpoints,
+            checkpoints=setup.checkpoints,
             checkpoint_config=config.checkpoints,
             stop=stop,
             log=self._curves,
@@ -247,7 +238,7 @@ class PretrainingTrainer(Trainer[StepBatch]):
         that resumes after such a step finds its snapshot.
         """
         if self.group.is_main_process:
-            step, snapshots = self.done.steps, self._job.snapshots()
+            step, snapshots = self.done.steps, self.setup.job.snapshots()
             if step not in [info.step for info in snapshots.list()]:
                 measured = {"evaluation": self.state.evaluation, "tokens": self.done.tokens}
                 snapshots.save(

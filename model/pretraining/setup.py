@@ -124,17 +124,17 @@ class PhaseState(TrainingState):
 class PretrainingSetup:
     """Everything that a phase needs for its next step."""
 
+    job: TrainingJob
     config: PretrainConfig
     """Configuration of the job, with the precision that `auto` stands for."""
 
     group: ProcessGroup
+    checkpoints: Checkpoints
     instances: InstanceDataset
     vocabulary: VocabularyIds
     model: BertForPretraining
     optimizer: Optimizer
     state: PhaseState
-    max_seq_length: int
-    """Maximum length of the artifact's instances."""
 
     def collator(self) -> MicroBatchCollator:
         """Return the collator of training and evaluation batches."""
@@ -160,9 +160,7 @@ class PretrainingSetup:
         )
 
 
-def open_setup(
-    job: TrainingJob, *, group: ProcessGroup, checkpoints: Checkpoints
-) -> PretrainingSetup:
+def open_setup(job: TrainingJob, *, group: ProcessGroup) -> PretrainingSetup:
     """Check and open everything that a run needs before its first step.
 
     Raises:
@@ -187,18 +185,20 @@ def open_setup(
     if job.checkpoint is not None and config.optimizer_state == "restore":
         state.earlier_phases = _load_optimizer_state(job, job.checkpoint, optimizer=optimizer)
     device = f"{group.world_size} x {device_name(group.device)}, {config.precision}"
+    checkpoints = job.checkpoints()
     state = resume_from_checkpoint(checkpoints, model=model, optimizer=optimizer, state=state)
     if device not in state.trained_on and not state.is_finished:
         state.trained_on.append(device)
     return PretrainingSetup(
+        job=job,
         config=config,
         group=group,
+        checkpoints=checkpoints,
         instances=instances,
         vocabulary=read_vocabulary_ids(vocab),
         model=model,
         optimizer=optimizer,
         state=state,
-        max_seq_length=int(job.instances.statistics["max_seq_length"]),
     )
 
 

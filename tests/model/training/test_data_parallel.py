@@ -14,7 +14,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 from model.pretraining.loop import PretrainingTrainer
 from model.pretraining.setup import open_setup
-from model.training.checkpoints import Checkpoints
 from model.training.distributed import ProcessGroup
 from model.training.stopping import StopRequest
 
@@ -40,9 +39,7 @@ def test_a_step_has_one_reduction_besides_the_gradients(
         checkpoints={"save_steps": 0},
         logging_steps=100,
     )
-    checkpoints = Checkpoints(f"{job.work}/checkpoints", keep_last=2)
-    setup = open_setup(job, group=group, checkpoints=checkpoints)
-    trainer = PretrainingTrainer(job, setup, checkpoints=checkpoints, stop=StopRequest())
+    trainer = PretrainingTrainer(open_setup(job, group=group), stop=StopRequest())
     calls: list[str] = []
     for name in ("all_reduce", "all_gather_object", "broadcast", "barrier"):
         monkeypatch.setattr(dist, name, lambda *_, n=name, **__: calls.append(n))
