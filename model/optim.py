@@ -8,15 +8,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from schemas.errors import CheckpointError
-from schemas.model_configs import OptimizerConfig, ScheduleConfig
-
-Unit = Literal["steps", "tokens", "minutes"]
+from schemas.model_configs import BudgetUnit, OptimizerConfig, ScheduleConfig
 
 STEP_WITHOUT_BIAS_CORRECTION = float(2**62)
 """At this step, 1 - beta ** step is exactly 1.0 for every float beta < 1."""
@@ -270,7 +268,7 @@ def learning_rate(
     total: float,
     peak: float,
     schedule: ScheduleConfig,
-    unit: Unit = "steps",
+    unit: BudgetUnit = "steps",
 ) -> float:
     """Return the learning rate of the update at a position of the budget.
 

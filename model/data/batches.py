@@ -13,6 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+IGNORE_INDEX = -100
+"""Label without loss, as in `torch.nn.CrossEntropyLoss` and in transformers."""
+
 
 def to_device(tensor: torch.Tensor, device: torch.device | str) -> torch.Tensor:
     """Copy a tensor to a device; to a GPU from pinned memory, so that the host does not wait."""

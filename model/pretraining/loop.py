@@ -26,7 +26,7 @@ from model.training.log import (
     describe_step,
 )
 from model.training.loop import StepMetrics, Trainer
-from model.training.progress import PROGRESS_FILE, TrainingProgress, budget_unit
+from model.training.progress import PROGRESS_FILE, TrainingProgress
 from model.training.stopping import StopRequest
 from model.training.throughput import ThroughputMeter, peak_flops, step_flops
 from pipelines.seeds import key_for
@@ -107,15 +107,15 @@ class PretrainingTrainer(Trainer[StepBatch]):
                 yield next(batches)
 
     def _is_budget_reached(self) -> bool:
-        unit, amount = budget_unit(self.config.budget)
-        return self.done.in_unit(unit) >= amount
+        budget = self.config.budget
+        return self.done.in_unit(budget.unit) >= budget.size
 
     def learning_rate(self) -> float:
-        unit, amount = budget_unit(self.config.budget)
-        before = self.state.earlier_phases
+        unit = self.config.budget.unit
+        before = self.state.earlier_phases.in_unit(unit)
         return learning_rate(
-            before.in_unit(unit) + self.done.in_unit(unit),
-            total=before.in_unit(unit) + amount,
+            before + self.done.in_unit(unit),
+            total=before + self.config.budget.size,
             peak=self.config.optimizer.learning_rate,
             schedule=self.config.schedule,
             unit=unit,

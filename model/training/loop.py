@@ -28,6 +28,7 @@ from model.data.batches import to_device
 from model.optim import Optimizer
 from model.training.checkpoints import Checkpoints
 from model.training.distributed import HostCopy, ProcessGroup
+from model.training.log import CurveWriter, JsonLines
 from model.training.progress import Amounts, TrainingProgress
 from model.training.stopping import StopRequest
 from schemas.errors import CheckpointError, DivergenceError, TrainingError
@@ -50,16 +51,6 @@ class GlobalBatch(Protocol):
 
 
 Batch = TypeVar("Batch", bound=GlobalBatch)
-
-
-class LogFiles(Protocol):
-    """Files of a training's log."""
-
-    def sync(self) -> None:
-        """Write all lines to disk. Called before a checkpoint."""
-
-    def close(self) -> None:
-        """Close the files."""
 
 
 class StepMetrics(NamedTuple):
@@ -182,7 +173,7 @@ class Trainer(ABC, Generic[Batch]):
         checkpoints: Checkpoints,
         checkpoint_config: CheckpointConfig,
         stop: StopRequest,
-        log: LogFiles | None,
+        log: CurveWriter | JsonLines | None,
         progress: TrainingProgress,
         is_bf16: bool,
         is_compiled: bool = False,

@@ -18,7 +18,8 @@ from support.instance_builder import (
 )
 from support.waiting import wait_until
 
-from model.data.collator import IGNORE_INDEX, MicroBatchCollator
+from model.data.batches import IGNORE_INDEX
+from model.data.collator import MicroBatchCollator
 from model.data.dataset import InstanceDataset
 from model.data.loader import PretrainingDataLoader, eval_batches, prefetch
 from model.data.sampler import stream_rows
