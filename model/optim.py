@@ -238,15 +238,11 @@ class Optimizer:
                 raise _mismatch(
                     where, f"{key}.{name}", expected=self._parameters[name].shape, actual=None
                 )
-        whole = self._optimizer.state_dict()
+        numbers = enumerate(self._parameters)  # torch's, too
+        by_number = {number: states[name] for number, name in numbers if name in states}
+        groups = self._optimizer.state_dict()["param_groups"]
         # A step on the CPU stays there; torch moves the other tensors.
-        numbers = {
-            name: number
-            for group in whole["param_groups"]
-            for name, number in zip(group["param_names"], group["params"], strict=True)
-        }
-        whole["state"] = {numbers[name]: state for name, state in states.items()}
-        self._optimizer.load_state_dict(whole)
+        self._optimizer.load_state_dict({"state": by_number, "param_groups": groups})
 
 
 def _mismatch(
