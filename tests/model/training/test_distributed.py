@@ -13,9 +13,10 @@ import torch
 from support.training_builder import SmallCorpus
 from torch.distributed.run import config_from_args, parse_args
 
+from model.pretraining import job as job_module
 from model.pretraining import loop, process
+from model.pretraining.job import JoinedTraining, Rendezvous
 from model.training.distributed import choose_precision
-from model.training.machines import JoinedTraining, Rendezvous
 from model.training.stopping import StopRequest
 from model.training.workers import child_environment
 from schemas.base_configs import Precision
@@ -104,7 +105,9 @@ def test_torchrun_starts_the_processes_of_this_machine(
         assert (config.rdzv_endpoint, config.rdzv_configs["rank"]) == ("node-0:29500", 3)
 
 
-def test_joined_training_tells_how_it_ended(tmp_path: Path) -> None:
+def test_joined_training_tells_how_it_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rendezvous = Rendezvous("node-0:29500", nnodes=2, node_rank=1, id="1")
     may_end = threading.Event()
 
@@ -115,8 +118,9 @@ def test_joined_training_tells_how_it_ended(tmp_path: Path) -> None:
             raise TrainingError("stopped")
 
     def join() -> JoinedTraining:
-        return JoinedTraining(train, str(tmp_path / "job.json"), rendezvous)
+        return JoinedTraining(str(tmp_path / "job.json"), rendezvous)
 
+    monkeypatch.setattr(job_module, "train_job_file", train)
     first, second = join(), join()
     assert first.failure() is None
     second._stopped.set()
