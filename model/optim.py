@@ -1,6 +1,7 @@
 """Optimizers of torch with clipping, their state by names of parameters, and learning rates.
 
-A new optimizer is a `torch.optim.Optimizer` and an entry in `OPTIMIZERS`.
+A new optimizer is a `torch.optim.Optimizer`, an entry in `OPTIMIZERS`, and its name in
+`OptimizerConfig`.
 """
 
 from __future__ import annotations
@@ -160,6 +161,10 @@ def build_optimizer(
     return Optimizer(optimizer, max_grad_norm=config.max_grad_norm)
 
 
+_NUMBER_TYPES = {int: torch.int64, float: torch.float64}
+"""Types of tensors that stand for numbers in a state. torch's own counters are float32."""
+
+
 class Optimizer:
     """A torch optimizer with clipping and with its state as tensors by name.
 
@@ -207,12 +212,15 @@ class Optimizer:
 
         Keys are those of the torch optimizer, such as `step`, `exp_avg` and `exp_avg_sq`.
         Parameters that had no gradient yet have no state.
+
+        Raises:
+            TypeError: The optimizer keeps something else than tensors and numbers.
         """
         return {
-            f"{key}.{name}": value
+            f"{key}.{name}": _as_tensor(value, f"{key}.{name}")
             for name, parameter in self._parameters.items()
             for key, value in self._optimizer.state.get(parameter, {}).items()
-            if isinstance(value, Tensor)
+            if value is not None
         }
 
     def load_state_dict(self, tensors: Mapping[str, Tensor], *, where: str) -> None:
@@ -225,24 +233,43 @@ class Optimizer:
         Raises:
             CheckpointError: Tensors are missing, unexpected, or have another shape.
         """
-        states: dict[str, dict[str, Tensor]] = {}
+        states: dict[str, dict[str, Any]] = {}
+        keys: dict[int, set[str]] = {}  # Adafactor has other keys for matrices than for vectors
         for full_name, tensor in tensors.items():
             key, _, name = full_name.partition(".")
             shape = self._parameters[name].shape if name in self._parameters else None
-            if shape is None or tensor.shape not in (shape, torch.Size()):
+            if shape is None or not _fits(tensor.shape, shape):
                 raise _mismatch(where, full_name, expected=shape, actual=tensor.shape)
-            states.setdefault(name, {})[key] = tensor.clone()
-        keys = {key for state in states.values() for key in state}
+            is_number = tensor.ndim == 0 and tensor.dtype in _NUMBER_TYPES.values()
+            states.setdefault(name, {})[key] = tensor.item() if is_number else tensor.clone()
+            keys.setdefault(len(shape), set()).add(key)
         for name, state in states.items():
-            for key in keys - state.keys():
-                raise _mismatch(
-                    where, f"{key}.{name}", expected=self._parameters[name].shape, actual=None
-                )
+            shape = self._parameters[name].shape
+            for key in keys[len(shape)] - state.keys():
+                raise _mismatch(where, f"{key}.{name}", expected=shape, actual=None)
         numbers = enumerate(self._parameters)  # torch's, too
         by_number = {number: states[name] for number, name in numbers if name in states}
         groups = self._optimizer.state_dict()["param_groups"]
         # A step on the CPU stays there; torch moves the other tensors.
         self._optimizer.load_state_dict({"state": by_number, "param_groups": groups})
+
+
+def _as_tensor(value: object, name: str) -> Tensor:
+    if isinstance(value, Tensor):
+        return value
+    if type(value) not in _NUMBER_TYPES:
+        raise TypeError(
+            f"optimizer state {name}: expected a tensor, an int or a float, got {value!r}"
+        )
+    return torch.tensor(value, dtype=_NUMBER_TYPES[type(value)])
+
+
+def _fits(state: torch.Size, parameter: torch.Size) -> bool:
+    """Return whether a state has a number, or a row or column of them, for each value."""
+    return not state or (
+        len(state) == len(parameter)
+        and all(size in (1, of) for size, of in zip(state, parameter, strict=True))
+    )
 
 
 def _mismatch(
