@@ -61,9 +61,8 @@ def test_long_sentences_are_cut_and_long_paragraphs_read_in_windows() -> None:
     sentence = "The quick brown fox went over the lazy dog and then went home."
     text = " ".join([sentence] * 2_000)
     assert split(text) == [sentence] * 2_000
-    assert all(
-        len(piece) <= 100 for piece in split_sentences(["word " * 500], "en", max_characters=100)
-    )
+    parts = split_sentences(["word " * 501], "en", max_characters=99)
+    assert parts == [" ".join(["word"] * 20)] * 25 + ["word"]
     assert "".join(split("字" * 25_000, language="zh")) == "字" * 25_000
 
 
@@ -171,13 +170,16 @@ PIECES = st.sampled_from(
 
 
 @given(
-    st.lists(PIECES, max_size=60), st.sampled_from(["en", "fr", "ja", "hi", "no", "de", "hu", "xx"])
+    st.lists(PIECES, max_size=60),
+    st.sampled_from(["en", "fr", "ja", "hi", "no", "de", "hu", "xx"]),
+    st.sampled_from([1, 7, LONGEST]),
 )
-def test_no_character_is_lost(pieces: list[str], language: str) -> None:
+def test_no_character_is_lost(pieces: list[str], language: str, longest: int) -> None:
     text = "".join(pieces)
-    sentences = split(text, language=language)
+    sentences = split_sentences([text], language, max_characters=longest)
     assert "".join("".join(sentences).split()) == "".join(text.split())
     assert all(sentence == sentence.strip() != "" for sentence in sentences)
+    assert max(map(len, sentences), default=0) <= longest
 
 
 def test_boundaries_are_at_least_as_good_as_those_of_sentencex(real_data: Path) -> None:
