@@ -7,7 +7,9 @@ import gzip
 import hashlib
 import itertools
 import json
+import logging
 import random
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -192,13 +194,22 @@ def test_no_range_of_a_plain_dump_starts_in_the_last_tag(folder: Path) -> None:
         assert ids(read_all(source(folder, size=1024))[0]) == [1, 2]
 
 
-def test_order_of_paths_does_not_matter_and_copies_are_read_once(folder: Path) -> None:
+def _names(record: logging.LogRecord) -> set[str]:
+    """Names of files in a message."""
+    return set(re.findall(r"[\w.-]+\.gz", record.getMessage()))
+
+
+def test_order_of_paths_does_not_matter_and_copies_are_read_once(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     for number in range(3):
         (folder / f"x{number}.xml.gz").write_bytes(COMPRESS[".gz"](dump([PAGES[number]])))
     (folder / "copy.xml.gz").write_bytes((folder / "x1.xml.gz").read_bytes())
     plans = [plan(source(*order)) for order in itertools.permutations(folder.iterdir())]
     assert all(other == plans[0] for other in plans[1:])
     assert len(plans[0]) == 3
+    assert len(caplog.records) == len(plans)  # one warning each
+    assert all({"copy.xml.gz", "x1.xml.gz"} == _names(record) for record in caplog.records)
 
 
 def test_folder_or_pattern_leaves_out_what_is_no_dump(folder: Path) -> None:
