@@ -257,7 +257,7 @@ def _7z_chunks(source: IO[bytes], *, end: int) -> Iterator[Chunk | Damage]:
         with py7zr.SevenZipFile(source) as archive:
             yield from _7z_member(archive, source, end=end)
     except (py7zr.exceptions.ArchiveError, lzma.LZMAError, zlib.error, *_7Z_DAMAGE) as error:
-        reason = f"the .7z archive is cut off or damaged ({error or type(error).__name__})"
+        reason = f"the .7z archive is cut off or damaged ({str(error) or type(error).__name__})"
         yield Damage("damaged", source.tell(), reason)
 
 

@@ -104,7 +104,8 @@ class MemberStream:
                 raise
             raise CorruptInputError(
                 f"{self._uri}: the member {self._name!r} is cut off or damaged: "
-                f"{error or type(error).__name__}. Expected a whole archive: download it again",
+                f"{str(error) or type(error).__name__}. Expected a whole archive: download it "
+                "again",
                 file=self._uri,
                 offset=0,
                 last_record=self._name,
@@ -160,7 +161,7 @@ def read_members(
                 raise
             raise CorruptInputError(
                 f"{file.uri}: the archive is cut off or damaged after the member "
-                f"{last or '(none)'!r}: {error or type(error).__name__}. Expected a whole "
+                f"{last or '(none)'!r}: {str(error) or type(error).__name__}. Expected a whole "
                 f"{file.name.rpartition('.')[2]} archive of {file.size:,} bytes: download it again",
                 file=file.uri,
                 offset=_position(source),
@@ -393,7 +394,7 @@ class _StrictEntry(tarfile.TarInfo):
             words = f"it ends at byte {at:,} without the empty blocks that end a tar"
             raise tarfile.ReadError(words) from error
         except (tarfile.HeaderError, *_INVALID_HEADER_ERRORS) as error:
-            words = f"no valid header at byte {at:,} ({error or type(error).__name__})"
+            words = f"no valid header at byte {at:,} ({error})"
             raise tarfile.ReadError(words) from error
         if not 0 <= entry.size < _LARGEST_FILE:
             raise tarfile.ReadError(f"the header at byte {at:,} gives {entry.size:,} bytes")

@@ -281,5 +281,7 @@ def test_cached_run_reads_a_store_that_it_cannot_write_to(
     results = run_recipe(recipe, **QUIET)
     assert [result.was_cached for result in results] == [True] * len(LABELS)
     assert "Read-only" in caplog.text
+    recorder = Recorder()
     with pytest.raises(OSError, match="Read-only"):
-        run_recipe(recipe, rebuild=["all"], **QUIET)
+        run_recipe(recipe, rebuild=["all"], listeners=[recorder], engine="local")
+    assert not recorder.events  # it has not started

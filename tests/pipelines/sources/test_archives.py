@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import itertools
+import re
 import struct
 import tarfile
 import zipfile
@@ -14,6 +16,7 @@ from support.archive_builder import COMPRESSORS, tar_bytes, tar_entry, write_boo
 
 from pipelines.counters import Counters, check_balance
 from pipelines.sources import books
+from pipelines.sources.archives import MemberStream
 from schemas.corpus_configs import BooksSource
 from schemas.errors import CorruptInputError
 
@@ -93,6 +96,7 @@ def test_damaged_tar_is_an_error(tmp_path: Path, kind: str, suffix: str) -> None
     with pytest.raises(CorruptInputError, match="cut off or damaged") as error:
         read(path)
     assert error.value.file == str(path)
+    assert re.search(r": \w.*\. Expected a whole", str(error.value))
 
 
 @pytest.mark.parametrize("form", ["b.zip", "b.tar.gz", "b.tar.xz", "b.tar.zst"])
@@ -101,8 +105,19 @@ def test_archive_that_is_cut_off_is_an_error(tmp_path: Path, form: str) -> None:
     write_books(tmp_path / form, members)
     stored = (tmp_path / form).read_bytes()
     (tmp_path / form).write_bytes(stored[: len(stored) // 2])
-    with pytest.raises(CorruptInputError, match="cut off or damaged"):
+    with pytest.raises(CorruptInputError, match=r"cut off or damaged.*: \w.*\. Expected a whole"):
         read(tmp_path / form)
+
+
+def test_error_without_a_text_has_its_name() -> None:
+    """zipfile raises such an error for a member that lacks its end."""
+
+    class CutOff(io.BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            raise EOFError
+
+    with pytest.raises(CorruptInputError, match=r"damaged: EOFError\. Expected"):
+        MemberStream(CutOff(), uri="b.zip", name="b.txt").read(5)
 
 
 def test_sparse_file_with_invalid_offsets_is_dropped(tmp_path: Path) -> None:
