@@ -219,8 +219,7 @@ def measure_step_seconds(
         optimizer.step(learning_rate=1e-4)
         optimizer.zero_grad()
 
-    step()  # the first steps are slower
-    step()
+    step()  # slower than the others; the timer does not count its own first step, either
     timer = Timer("step()", globals={"step": step}, num_threads=torch.get_num_threads())
     return float(timer.blocked_autorange(min_run_time=seconds).mean)
 
