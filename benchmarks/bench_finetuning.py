@@ -9,7 +9,7 @@ dropout 0.1, AdamW with decay 0.01, gradients clipped to a norm of 1, warm-up an
 examples are a keyed sample of SST-2's training data (`--data`, BERTLOOM_DATA), or generated
 sentences of the same lengths.
 
-* ours: `model.finetuning.loop`, packed sequences;
+* ours: `model.finetuning.trial`, packed sequences;
 * peer: Trainer with `DataCollatorWithPadding` and its default fused AdamW;
 * peer, grouped: the same with `train_sampling_strategy="group_by_length"`.
 
@@ -39,8 +39,8 @@ from benchmarks.timing import add_data_option, parser_for, ratio, take_turns
 from model.bert import BertForPretraining
 from model.data.sampler import permute
 from model.finetuning.jobs import TrialJob
-from model.finetuning.loop import FineTuningTrainer
 from model.finetuning.setup import open_trial
+from model.finetuning.trial import FineTuningTrainer
 from model.hf_weights import save_model
 from model.tasks import find_task
 from model.tasks.examples import examples_of_file

@@ -10,7 +10,6 @@ predicts; this module does not load torch.
 from __future__ import annotations
 
 import itertools
-import json
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,15 +21,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from model.finetuning.jobs import METRICS_FILE, EvaluationJob
 from model.task_results import (
     DEV,
+    TRAINED_ON,
     EvaluationResult,
     ScoredTrial,
     TrialResult,
+    examples_cut,
     join_cuts,
 )
 from model.tasks import Task, find_task
-from model.tasks.examples import read_examples, splits_of
-from model.tasks.prediction_files import predictions_file, read_lines
-from model.tasks.reduced_data import examples_cut
+from model.tasks.examples import labels_of, read_examples, splits_of
+from model.tasks.prediction_files import predictions_file, read_lines, stored_predictions
 from model.training.artifact_files import to_json, write_folder
 from model.training.health import read_warnings, summarize_restarts, warnings_json
 from model.training.workers import call_in_worker
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
 
 
 _EXAMPLES = "examples"
-_TRAINED_ON = frozenset({"train", "augmentation"})
 
 
 class Trial(NamedTuple):
@@ -67,8 +66,8 @@ class Trial(NamedTuple):
         return grid_point(self.name)
 
 
-class Comparison(NamedTuple):
-    """Trials of a grid, compared on dev."""
+class Ranking(NamedTuple):
+    """Trials of a grid, ranked on dev."""
 
     best: list[Trial]
     """Trials from best to worst; equal ones in the order of `read_trials`."""
@@ -80,6 +79,16 @@ class Comparison(NamedTuple):
     def restarts(self) -> list[Trial]:
         """Trials of the best point."""
         return [trial for trial in self.best if trial.point == self.best_point]
+
+    def choose(self, size: int) -> list[Trial]:
+        """Return the best trials with different models.
+
+        Entries of equal configuration share one model, which would count twice in an ensemble.
+        """
+        distinct: dict[str, Trial] = {}
+        for trial in self.best:
+            distinct.setdefault(content_digest(trial.artifact.files), trial)
+        return list(distinct.values())[:size]
 
 
 def read_trials(inputs: Mapping[str, StageInput]) -> list[Trial]:
@@ -100,7 +109,7 @@ def read_trials(inputs: Mapping[str, StageInput]) -> list[Trial]:
     )
 
 
-def compare(trials: list[Trial], *, metric: str) -> Comparison:
+def rank_trials(trials: list[Trial], *, metric: str) -> Ranking:
     """Rank trials by a metric on dev (the larger the better).
 
     Raises:
@@ -116,7 +125,7 @@ def compare(trials: list[Trial], *, metric: str) -> Comparison:
             )
         scores[trial.name] = value
         points.setdefault(trial.point, []).append(value)
-    return Comparison(
+    return Ranking(
         best=sorted(trials, key=lambda trial: -scores[trial.name]),
         best_point=max(points, key=lambda name: statistics.fmean(points[name])),
     )
@@ -146,65 +155,30 @@ def evaluate(
     trials = read_trials({name: item for name, item in inputs.items() if name != _EXAMPLES})
     with TemporaryDirectory(prefix="bertloom-evaluate-") as folder:
         work = _Work(config, inputs[_EXAMPLES], folder)
-        task, examples = work.task, work.examples
-        compared = compare(trials, metric=task.metrics[0])
-        # Entries of equal configuration share one model, which would count twice in an ensemble.
-        distinct: dict[str, Trial] = {}
-        for trial in compared.best:
-            distinct.setdefault(content_digest(trial.artifact.files), trial)
-        chosen = list(distinct.values())[: config.ensemble_size]
-        splits = tuple(split for split in splits_of(examples) if split not in _TRAINED_ON)
-        threshold = work.predict(chosen, splits)
-        known = {split: metrics for split in splits if (metrics := work.score(split))}
-        restarts = work.score_restarts(compared, chosen, known=known)
-        for split in splits:
-            rows, predictions = read_examples(examples, split), work.read(split)
-            official = work.task_type.official_files(
-                rows, predictions, task=task, split=split, threshold=threshold
-            )
-            for name, content in official.items():
-                Path(folder, name).write_bytes(content)
+        ranking = rank_trials(trials, metric=work.task.metrics[0])
+        chosen = ranking.choose(config.ensemble_size)
+        threshold = work.predict(chosen, work.splits)
+        known = {split: metrics for split in work.splits if (metrics := work.score(split))}
+        restarts = work.score_restarts(ranking, chosen, known=known)
+        work.write_official_files(threshold=threshold)
         Path(folder, METRICS_FILE).write_bytes(to_json(known))
         files = write_folder(Path(folder), output=output)
-        baseline = {split: work.score_majority(split) for split in known}
-        majority_label = str(work.majority_answer.get("label", ""))
-        row_terms = work.write_row_terms(compared.restarts, output=output)
-    trained = [trial.result.cut for trial in (*compared.restarts, *chosen)]
-    warnings = [read_warnings(trial.artifact.statistics) for trial in compared.restarts]
-    best, own = chosen[0].result, {"start": config.start}
-    if data := examples.statistics.get("data"):
-        own["data"] = data
-    result = EvaluationResult(
-        task=task.name,
-        kind=task.type,
-        entry=config.entry,
-        metric=task.metrics[0],
-        ensemble=len(chosen),
-        members=tuple(trial.name for trial in chosen),
-        method=best.method,
-        model=best.model.model_copy(update=own),
-        metrics=known,
-        baseline=baseline,
-        majority_label=majority_label,
-        cut=join_cuts([examples_cut(examples.statistics), *trained]),
-        threshold=threshold,
-        warnings=tuple(warnings_json(summarize_restarts(warnings))),
-        trials=tuple(
-            ScoredTrial(
-                name=trial.name,
-                **trial.result.cell.model_dump(),
-                metrics={**trial.result.metrics, **restarts.get(trial.name, {})},
-            )
-            for trial in sorted(trials, key=lambda trial: trial.name)
-        ),
-        best=compared.best[0].name,
-        best_point=compared.best_point,
+        row_terms = work.write_row_terms(ranking.restarts, output=output)
+    scored = tuple(
+        ScoredTrial(
+            name=trial.name,
+            **trial.result.cell.model_dump(),
+            metrics={**trial.result.metrics, **restarts.get(trial.name, {})},
+        )
+        for trial in sorted(trials, key=lambda trial: trial.name)
     )
+    result = work.result(ranking, chosen, metrics=known, trials=scored, threshold=threshold)
+    rows = work.examples.statistics["splits"]
     return StageOutput(
         files=tuple(sorted((*files, row_terms), key=lambda entry: entry.path)),
-        counters={f"predictions-{name}": examples.statistics["splits"][name] for name in splits},
+        counters={f"predictions-{split}": rows[split] for split in work.splits},
         statistics=result.to_statistics(),
-        notes=_notes(config, task, chosen=chosen),
+        notes=_notes(config, work.task, chosen=chosen),
     )
 
 
@@ -220,6 +194,11 @@ class _Work:
     @property
     def task(self) -> Task:
         return find_task(str(self.examples.statistics["task"]))
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """Splits to predict."""
+        return tuple(split for split in splits_of(self.examples) if split not in TRAINED_ON)
 
     @property
     def task_type(self) -> TaskType:
@@ -261,7 +240,7 @@ class _Work:
         return self.task_type.score_known(examples, self.read(split), task=self.task)
 
     def score_restarts(
-        self, compared: Comparison, chosen: list[Trial], *, known: dict[str, dict[str, float]]
+        self, ranking: Ranking, chosen: list[Trial], *, known: dict[str, dict[str, float]]
     ) -> dict[str, dict[str, dict[str, float]]]:
         """Return scores of the best point's restarts by trial and split, without dev.
 
@@ -269,16 +248,16 @@ class _Work:
         entries has none: the entries of its trials score them.
 
         Args:
-            compared: Trials in order.
+            ranking: All trials.
             chosen: Selected models.
             known: Scores of the selected model on splits with known answers.
         """
         splits = [split for split in known if split != DEV]
-        if not splits or any(trial_entry(trial.name) for trial in compared.best):
+        if not splits or any(trial_entry(trial.name) for trial in ranking.best):
             return {}
         single = {split: known[split] for split in splits}
         scores = {chosen[0].name: single} if len(chosen) == 1 else {}
-        for trial in (trial for trial in compared.restarts if trial.name not in scores):
+        for trial in (trial for trial in ranking.restarts if trial.name not in scores):
             with TemporaryDirectory(prefix="restart-", dir=self.folder) as own:
                 work = replace(self, folder=own)
                 work.predict([trial], splits)
@@ -288,13 +267,26 @@ class _Work:
                     Path(own, predictions_file(split)).rename(path)
         return scores
 
+    def write_official_files(self, *, threshold: float) -> None:
+        """Write the predictions on each split in the format of the task's own scorer."""
+        for split in self.splits:
+            files = self.task_type.official_files(
+                read_examples(self.examples, split),
+                self.read(split),
+                task=self.task,
+                split=split,
+                threshold=threshold,
+            )
+            for name, content in files.items():
+                Path(self.folder, name).write_bytes(content)
+
     def write_row_terms(self, restarts: Sequence[Trial], *, output: str) -> FileEntry:
         """Write the terms of dev for each restart and for the majority class."""
         from model.tasks.row_terms import write_row_terms  # lazy: heavy imports
 
         dev = read_examples(self.examples, DEV)
         made = itertools.chain(
-            ((trial.name, _read_dev_predictions(trial)) for trial in restarts),
+            ((trial.name, stored_predictions(trial.artifact, DEV)) for trial in restarts),
             [("", self.task_type.repeat_answer(dev, self.majority_answer))],
         )
         terms = (
@@ -307,8 +299,7 @@ class _Work:
     @cached_property
     def majority_answer(self) -> dict[str, Any]:
         """Most frequent answer of train."""
-        labels = tuple(str(label) for label in self.examples.statistics.get("labels", ()))
-        train = read_examples(self.examples, "train")
+        train, labels = read_examples(self.examples, "train"), labels_of(self.examples)
         return self.task_type.majority_answer(train, task=self.task, labels=labels)
 
     def score_majority(self, split: str) -> dict[str, float]:
@@ -317,18 +308,46 @@ class _Work:
         predictions = self.task_type.repeat_answer(rows, self.majority_answer)
         return self.task_type.score(rows, predictions, task=self.task)
 
-
-def _read_dev_predictions(trial: Trial) -> list[dict[str, Any]]:
-    file = input_file(trial.artifact, predictions_file(DEV))
-    return [json.loads(line) for line in file.read().splitlines()]
+    def result(
+        self,
+        ranking: Ranking,
+        chosen: list[Trial],
+        *,
+        metrics: dict[str, dict[str, float]],
+        trials: tuple[ScoredTrial, ...],
+        threshold: float,
+    ) -> EvaluationResult:
+        """Return the result of the entry: scores of the chosen models and of all trials."""
+        best, own = chosen[0].result, {"start": self.config.start}
+        if data := self.examples.statistics.get("data"):
+            own["data"] = data
+        trained = [trial.result.cut for trial in (*ranking.restarts, *chosen)]
+        warnings = [read_warnings(trial.artifact.statistics) for trial in ranking.restarts]
+        return EvaluationResult(
+            task=self.task.name,
+            kind=self.task.type,
+            entry=self.config.entry,
+            metric=self.task.metrics[0],
+            ensemble=len(chosen),
+            members=tuple(trial.name for trial in chosen),
+            method=best.method,
+            model=best.model.model_copy(update=own),
+            metrics=metrics,
+            baseline={split: self.score_majority(split) for split in metrics},
+            majority_label=str(self.majority_answer.get("label", "")),
+            cut=join_cuts([examples_cut(self.examples.statistics), *trained]),
+            threshold=threshold,
+            warnings=tuple(warnings_json(summarize_restarts(warnings))),
+            trials=trials,
+            best=ranking.best[0].name,
+            best_point=ranking.best_point,
+        )
 
 
 def _notes(config: EvaluateConfig, task: Task, *, chosen: list[Trial]) -> tuple[str, ...]:
     notes = []
     if len(chosen) < config.ensemble_size:
         notes.append(f"requested an ensemble of {config.ensemble_size}, only {len(chosen)} exist")
-    is_cased = not chosen[0].result.lowercase
-    if task.is_cased not in (None, is_cased):
-        used, own = ("cased", "uncased") if is_cased else ("uncased", "cased")
-        notes.append(f"the paper's model for {task.title} is {own}, this one {used}")
+    if note := task.case_note(lowercase=chosen[0].result.lowercase):
+        notes.append(note)
     return tuple(notes)

@@ -32,7 +32,7 @@ from schemas.manifest import RawInput, StageInput, StageOutput
 from schemas.trial_names import trial_name
 
 if TYPE_CHECKING:
-    from model.finetuning import loop as loop  # runs elsewhere: part of the key
+    from model.finetuning import trial as trial  # runs elsewhere: part of the key
 
 
 def raw_inputs(config: TrialConfig) -> tuple[RawInput, ...]:
@@ -96,7 +96,7 @@ def finetune(
         check_files(job.checkpoint, without=(OPTIMIZER_FILE, STATE_FILE))
     try:
         with forward_progress(job.folder()):
-            result = call_in_worker("model.finetuning.loop:train_trial", job)
+            result = call_in_worker("model.finetuning.trial:train_trial", job)
         files = write_folder(job.results(), output=output, records=RECORDS)
     finally:
         shutil.rmtree(job.results(), ignore_errors=True)

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from model.formatting import format_percent
-from model.task_results import DEV, Cut, read_evaluation
+from model.task_results import DEV, Cut, read_evaluation, split_text
 from model.tasks import find_task
-from model.tasks.reduced_data import split_text
 from schemas.manifest import Manifest
 
 

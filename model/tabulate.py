@@ -9,17 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from model.tables.document import JSON_FILE, Tables, build_tables
-from model.tables.filled_tables import Sweep
 from model.tables.glue_submission import build_submission
-from model.tables.render import to_csv, to_markdown
+from model.tables.render import JSON_FILE, Tables, build_tables, to_csv, to_markdown
 from model.tables.results import Evaluation, result_rows
-from model.tasks.row_terms import read_row_terms
+from model.tables.sweeps import Sweep
 from model.training.artifact_files import write_file
 from schemas.errors import PredictionsError
 from schemas.execution_configs import ExecutionConfig
 from schemas.finetune_configs import TabulateConfig
-from schemas.fingerprint import content_digest
 from schemas.manifest import StageInput, StageOutput
 
 
@@ -49,15 +46,7 @@ def tabulate(
     evaluated = {name: item for name, item in inputs.items() if name not in names.values()}
     if not evaluated:
         raise PredictionsError("expected an evaluation to tabulate, got none: add one to finetune")
-    evaluations = [
-        Evaluation.from_statistics(
-            entry,
-            item.statistics,
-            content=content_digest(item.files),
-            row_terms=read_row_terms(item),
-        )
-        for entry, item in evaluated.items()
-    ]
+    evaluations = [Evaluation.of_artifact(entry, item) for entry, item in evaluated.items()]
     results = result_rows(evaluations)
     sweep = Sweep(config, results, phases)
     # Compared variants are not submitted.

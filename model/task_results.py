@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, computed_field
@@ -18,6 +18,10 @@ from schemas.manifest import Manifest
 from schemas.trial_names import grid_point, trial_entry
 
 DEV = "dev"
+TRAINED_ON = ("augmentation", "train")
+"""Splits that models learn from, in the order of training."""
+
+_MARK = "\u2020"  # a dagger after the number; a note explains it
 
 Metrics = dict[str, dict[str, float | None]]
 """Scores by split and metric. None: no value."""
@@ -79,6 +83,34 @@ def join_cuts(cuts: Iterable[Cut]) -> Cut:
     texts = dict.fromkeys(text for cut in parts for text in cut.training)
     splits = {split: text for cut in parts for split, text in cut.splits.items()}
     return Cut(training=tuple(texts), splits=splits)
+
+
+def split_text(split: str, cut: Mapping[str, Any]) -> str:
+    """Return the size of a reduced split, such as `4,000 of 67,349 training rows`."""
+    name = "training" if split == "train" else split
+    return f"{cut['kept']:,} of {cut['of']:,} {name} {cut['unit']}"
+
+
+def examples_cut(statistics: Mapping[str, Any]) -> Cut:
+    """Return the reductions that trials inherit from the statistics of their examples."""
+    texts = {split: split_text(split, cut) for split, cut in statistics.get("cut", {}).items()}
+    return Cut(
+        training=tuple(texts[split] for split in TRAINED_ON if split in texts),
+        splits={split: text for split, text in texts.items() if split not in TRAINED_ON},
+    )
+
+
+def cut_notes(cuts: Iterable[tuple[str, Sequence[str]]]) -> list[str]:
+    """Return one line per entry with reductions."""
+    texts: dict[str, dict[str, None]] = {}
+    for entry, cut in cuts:
+        texts.setdefault(entry, {}).update(dict.fromkeys(cut))
+    return [f"{_MARK} {entry}: {'; '.join(cut)}." for entry, cut in texts.items() if cut]
+
+
+def marked(text: str, cut: Sequence[str]) -> str:
+    """Format a number, with a mark for reduced data."""
+    return f"{text} {_MARK}" if text and cut else text
 
 
 class FinetunedModel(Result):

@@ -23,7 +23,7 @@ from flows.report.run_steps import Built, Steps, collect_warnings
 from flows.run.stages import STAGES, get_stage
 from flows.run.step_execution import StepResult
 from flows.store.artifacts import ArtifactStore
-from model.tables.document import Tables
+from model.tables.render import Tables
 from schemas.manifest import Manifest
 from schemas.trial_names import entry_label
 

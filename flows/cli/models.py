@@ -28,10 +28,11 @@ from flows.recipes.errors import format_validation_error
 from flows.recipes.loader import recipe_from
 from flows.running import run_recipe
 from model.build_examples import check_files
+from model.task_results import split_text
 from model.tasks import Task, find_task
 from model.tasks.examples import Questions, examples_of_file, make_questions
 from model.tasks.prediction_files import check_ids, to_lines
-from model.tasks.reduced_data import cut_split, split_text
+from model.tasks.split_build import cut_split
 from model.tasks.task_types import TASK_TYPES
 from schemas.errors import BertloomError, ConfigError, PredictionsError, UsageError, raise_all
 from schemas.finetune_configs import ExamplesConfig

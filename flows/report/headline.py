@@ -5,7 +5,7 @@ from __future__ import annotations
 from flows.report.run_steps import Built, Steps
 from flows.run.stages import summarize
 from flows.store.runs import RunRecord
-from model.tables.document import Tables
+from model.tables.render import Tables
 from model.tables.results import task_label
 from schemas.trial_names import entry_label
 

@@ -8,7 +8,7 @@ from flows.plots import Chart, linear_axis, row_axis
 from flows.report.figures import Figure, Key, Panel
 from flows.report.task_results import TaskResult
 from model.tables.results import task_label
-from model.tasks.reduced_data import cut_notes
+from model.task_results import cut_notes
 
 _AXIS_HEIGHT, _ROW_HEIGHT = 34.0, 26.0  # pixels
 

@@ -15,9 +15,15 @@ from flows.report.run_steps import Steps
 from flows.report.sweep_charts import sweep_figure
 from flows.report.task_results import TaskResult, overview_table, task_results
 from flows.store.artifacts import ArtifactStore
-from model.tables.document import JSON_FILE, Tables
 from model.tables.filled_tables import FilledTable
-from model.tables.render import TextTable, paper_table, result_tables, variants_table
+from model.tables.render import (
+    JSON_FILE,
+    Tables,
+    TextTable,
+    paper_table,
+    result_tables,
+    variants_table,
+)
 from model.task_results import wrong_fields
 from schemas.errors import ArtifactCorruptError, StoreError
 from schemas.manifest import Manifest

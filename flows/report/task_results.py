@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from model.formatting import format_percent
-from model.tables.document import Tables
-from model.tables.render import TextTable
+from model.tables.render import Tables, TextTable
 from model.tables.results import SCRATCH, ResultRow, task_label
 from model.tables.verdicts import Verdict
-from model.tasks.reduced_data import marked
+from model.task_results import marked
 
 
 class TaskResult(NamedTuple):

@@ -22,12 +22,10 @@ from torch import nn
 from model.attention import Dropout, seed_dropout
 from model.bert import BertModel, Dense, initialize_weights
 from model.finetuning.batches import TaskBatch, TaskOutput
-from model.finetuning.heads import add_loss
-from model.finetuning.task_model import task_model_from_checkpoint
+from model.finetuning.task_model import add_loss
 from model.finetuning.window_lstm import BiLSTM, lay_out_windows
 from schemas.errors import ConfigError
 from schemas.finetune_configs import MIN_LAYERS, LayerChoice, TaskTypeName
-from schemas.model_configs import ModelConfig
 
 
 class LayerMix(nn.Module):
@@ -93,7 +91,7 @@ class FeatureTagger(nn.Module):
 
     def __init__(
         self,
-        config: ModelConfig,
+        encoder: BertModel,
         *,
         vocab_size: int,
         outputs: int,
@@ -102,46 +100,36 @@ class FeatureTagger(nn.Module):
         dropout: float = 0.1,
         is_causal: bool = False,
         seed: int = 0,
-        encoder: BertModel | None = None,
     ) -> None:
-        """Build a new tagger.
+        """Build a new tagger on an encoder.
 
         Args:
-            config: Shape of the encoder.
-            vocab_size: Number of word pieces.
+            encoder: Encoder; its weights become constants.
+            vocab_size: Number of word pieces of the encoder.
             outputs: Number of tags.
             layers: Layers of the encoder to read (Table 7).
             lstm_hidden_size: L.
             dropout: Dropout rate around the LSTM layers.
             is_causal: Whether the encoder is causal.
-            seed: Seed of all new weights.
-            encoder: Encoder to use. Default: a new one.
+            seed: Seed of the weights of LSTM and classifier.
         """
         super().__init__()
-        self.config = config
+        config = self.config = encoder.config
         self.vocab_size = vocab_size
         self.outputs = outputs
         self.layers: LayerChoice = layers
         self.lstm_hidden_size = lstm_hidden_size
         self.is_causal = is_causal
         self.mix = LayerMix(layers, layers=config.num_hidden_layers, hidden_size=config.hidden_size)
-        self.bert = encoder or BertModel(config, vocab_size=vocab_size, is_causal=is_causal)
+        self.bert = encoder.requires_grad_(False)
         self.lstm = BiLSTM(self.mix.size, units=lstm_hidden_size)
         self.dropouts = nn.ModuleList([Dropout(dropout) for _ in range(len(self.lstm) + 1)])
         self.classifier = Dense(2 * lstm_hidden_size, outputs)
-        self._draw(seed, draws_encoder=encoder is None)
-        self.bert.requires_grad_(False)
+        drawn = nn.ModuleDict({"classifier": self.classifier})
+        initialize_weights(drawn, initializer_range=config.initializer_range, seed=seed)
+        self.lstm.draw("lstm", seed=seed)
         seed_dropout(self, 0)
         self.train()
-
-    def _draw(self, seed: int, *, draws_encoder: bool) -> None:
-        drawn: dict[str, nn.Module] = {"classifier": self.classifier}
-        if draws_encoder:
-            drawn["bert"] = self.bert
-        initialize_weights(
-            nn.ModuleDict(drawn), initializer_range=self.config.initializer_range, seed=seed
-        )
-        self.lstm.draw("lstm", seed=seed)
 
     def train(self, mode: bool = True) -> Self:
         """Set the mode; the encoder stays in evaluation mode."""
@@ -180,42 +168,3 @@ class FeatureTagger(nn.Module):
             layers = self.bert(batch.tokens, all_layers=True).layers
             taken = [layers[number].index_select(0, batch.positions) for number in self.mix.taken]
             return torch.stack(taken, dim=1).float()
-
-
-def feature_tagger_from_checkpoint(
-    folder_url: str,
-    *,
-    outputs: int,
-    layers: LayerChoice,
-    lstm_hidden_size: int,
-    dropout: float,
-    seed: int,
-) -> tuple[FeatureTagger, list[str]]:
-    """Return a tagger on the encoder of a checkpoint in Hugging Face's layout, and notes.
-
-    Args:
-        folder_url: Folder of a pretrained or fine-tuned model, a local path or any fsspec URL. A
-            causal encoder stays causal.
-        outputs: Number of tags.
-        layers, lstm_hidden_size, dropout: See `FeatureTagger`.
-        seed: Seed of the weights of LSTM and classifier.
-
-    Raises:
-        CheckpointError: The checkpoint is missing, unreadable, or not a supported BERT.
-        ConfigError: The encoder has fewer layers than `layers` needs.
-    """
-    encoder, notes = task_model_from_checkpoint(
-        folder_url, kind="tagging", outputs=outputs, dropout=dropout, seed=seed
-    )
-    model = FeatureTagger(
-        encoder.config,
-        vocab_size=encoder.vocab_size,
-        outputs=outputs,
-        layers=layers,
-        lstm_hidden_size=lstm_hidden_size,
-        dropout=dropout,
-        is_causal=encoder.is_causal,
-        seed=seed,
-        encoder=encoder.bert,
-    )
-    return model, notes

@@ -19,9 +19,9 @@ from torch import nn
 from tqdm import tqdm
 
 from model.finetuning.batches import TaskBatch, group_bounds, lay_out_units
-from model.finetuning.heads import HEADS
 from model.finetuning.jobs import EvaluationJob
 from model.finetuning.saved_models import describe_task_model, load_task_model
+from model.finetuning.task_model import HEADS
 from model.hf_config import validate, vocabulary_url
 from model.tasks import find_task
 from model.tasks.examples import read_examples

@@ -16,8 +16,7 @@ from safetensors.torch import save as save_tensors
 
 from model.bert import BertModel
 from model.finetuning.feature_tagger import FeatureTagger
-from model.finetuning.heads import HEADS
-from model.finetuning.task_model import BILSTM_PREFIX, TaskModel
+from model.finetuning.task_model import BILSTM_PREFIX, HEADS, TaskModel
 from model.hf_config import (
     CONFIG_FILE,
     WEIGHTS_FILE,
@@ -185,7 +184,7 @@ def _build(
     if isinstance(lstm, _TaggerFields):
         encoder = BertModel(config, **shape)
         try:
-            return FeatureTagger(config, outputs=outputs, encoder=encoder, **shape, **dict(lstm))
+            return FeatureTagger(encoder, outputs=outputs, **shape, **dict(lstm))
         except ConfigError as error:
             raise CheckpointError(f"{read.where}, {SHAPE_KEY}: {error}") from error
     if lstm is not None:

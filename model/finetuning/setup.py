@@ -11,14 +11,14 @@ import pyarrow as pa
 import torch
 
 from model.finetuning.batches import TaskStep, epoch_order, task_batches
-from model.finetuning.feature_tagger import FeatureTagger, feature_tagger_from_checkpoint
-from model.finetuning.heads import HEADS
+from model.finetuning.feature_tagger import FeatureTagger
 from model.finetuning.jobs import TrialJob
 from model.finetuning.prediction import PredictionOptions
-from model.finetuning.task_model import TaskModel, task_model_from_checkpoint, with_dropout
+from model.finetuning.task_model import HEADS, TaskModel, task_model_from_checkpoint, with_dropout
 from model.hf_config import vocabulary_url
+from model.task_results import DEV, TRAINED_ON
 from model.tasks import Task, find_task
-from model.tasks.examples import read_examples, splits_of
+from model.tasks.examples import labels_of, read_examples, splits_of
 from model.tasks.features import Encoding, Features
 from model.tasks.task_types import TASK_TYPES
 from model.training.distributed import choose_precision, choose_worker_device
@@ -38,8 +38,6 @@ from pipelines.wordpiece.vocab_files import TOKENIZER_CONFIG_FILE, VOCAB_FILE, r
 from schemas.errors import CheckpointError, ConfigError, TaskDataError
 from schemas.finetune_configs import FeaturesConfig
 from schemas.manifest import StageInput
-
-TRAIN, DEV, AUGMENTATION = "train", "dev", "augmentation"
 
 
 class Split(NamedTuple):
@@ -100,12 +98,11 @@ def open_trial(job: TrialJob) -> TrialSetup:
         CheckpointError, VocabularyError: The model or its vocabulary cannot be read.
     """
     task = find_task(str(job.examples.statistics["task"]))
-    labels = _labels(task, job.examples)
+    labels = labels_of(job.examples)
     notes: list[str] = []
     tokenizer = _open_tokenizer(job, notes=notes)
-    if task.is_cased is not None and task.is_cased == tokenizer.lowercase:
-        own, used = ("cased", "uncased") if task.is_cased else ("uncased", "cased")
-        notes.append(f"the paper's model for {task.title} is {own}, this one {used}")
+    if note := task.case_note(lowercase=tokenizer.lowercase):
+        notes.append(note)
     outputs = HEADS[task.type].outputs or len(labels)
     model = _open_model(job, task=task, outputs=outputs, tokenizer=tokenizer, notes=notes)
     if job.config.max_seq_length > (positions := model.config.max_position_embeddings):
@@ -143,10 +140,10 @@ def open_trial(job: TrialJob) -> TrialSetup:
 
 def _split_names(job: TrialJob, *, notes: list[str]) -> tuple[str, ...]:
     present = splits_of(job.examples)
-    has_augmentation = AUGMENTATION in present and job.config.augmentation_epochs
+    has_augmentation = "augmentation" in present and job.config.augmentation_epochs
     if DEV not in present:
         notes.append("there is no dev split, so that nothing is scored")
-    names = {AUGMENTATION: has_augmentation, TRAIN: True, DEV: DEV in present}
+    names = {"augmentation": has_augmentation, "train": True, DEV: DEV in present}
     return tuple(name for name, is_read in names.items() if is_read)
 
 
@@ -165,7 +162,7 @@ def _open_splits(
     task = find_task(str(artifact.statistics["task"]))
     encoding = Encoding(
         task=task,
-        labels=_labels(task, artifact),
+        labels=labels_of(artifact),
         tokenizer=tokenizer,
         config=FeaturesConfig.model_validate_json(config),
     )
@@ -175,13 +172,6 @@ def _open_splits(
         features = TASK_TYPES[task.type].build_features(table, encoding, is_training=name != DEV)
         splits[name] = Split(table, features)
     return splits
-
-
-def _labels(task: Task, examples: StageInput) -> tuple[str, ...]:
-    """Return the names of the outputs, in order; () for types whose outputs have none."""
-    if HEADS[task.type].outputs is not None:
-        return ()
-    return tuple(str(label) for label in examples.statistics.get("labels", ()))
 
 
 # The vocabulary
@@ -228,25 +218,26 @@ def _open_model(
     head: dict[str, Any] = {"kind": task.type, "lstm_hidden_size": on_top, **shared}
     if config.model is not None:
         shape = with_dropout(config.model, config.dropout)
-        return TaskModel(shape, vocab_size=tokenizer.vocab_size, **head)
-    folder = str(config.init_checkpoint if job.checkpoint is None else job.checkpoint.data)
-    model: TaskModel | FeatureTagger
-    if config.method == "feature-based":
-        model, own_notes = feature_tagger_from_checkpoint(
-            folder,
-            layers=config.feature_layers,
-            lstm_hidden_size=config.lstm_hidden_size,
-            **shared,
-        )
+        model = TaskModel(shape, vocab_size=tokenizer.vocab_size, **head)
     else:
+        folder = str(config.init_checkpoint if job.checkpoint is None else job.checkpoint.data)
         model, own_notes = task_model_from_checkpoint(folder, **head)
-    notes += own_notes
-    if tokenizer.vocab_size > model.vocab_size:
-        raise CheckpointError(
-            f"{folder}: expected at most {model.vocab_size:,} pieces in the vocabulary, one per "
-            f"embedding, got {tokenizer.vocab_size:,}. Use the model's own vocabulary."
-        )
-    return model
+        notes += own_notes
+        if tokenizer.vocab_size > model.vocab_size:
+            raise CheckpointError(
+                f"{folder}: expected at most {model.vocab_size:,} pieces in the vocabulary, one "
+                f"per embedding, got {tokenizer.vocab_size:,}. Use the model's own vocabulary."
+            )
+    if config.method == "fine-tune":
+        return model
+    return FeatureTagger(
+        model.bert,
+        vocab_size=model.vocab_size,
+        is_causal=model.is_causal,
+        layers=config.feature_layers,
+        lstm_hidden_size=config.lstm_hidden_size,
+        **shared,
+    )
 
 
 class Phase(NamedTuple):
@@ -287,7 +278,8 @@ def phases_of(setup: TrialSetup) -> tuple[Phase, ...]:
     """Return the phases of a trial in order; each has its own schedule and optimizer state."""
     phases: list[Phase] = []
     config = setup.job.config
-    for name, epochs in ((AUGMENTATION, config.augmentation_epochs), (TRAIN, config.num_epochs)):
+    numbers = (config.augmentation_epochs, config.num_epochs)
+    for name, epochs in zip(TRAINED_ON, numbers, strict=True):
         if name not in setup.splits:
             continue
         split = setup.splits[name]

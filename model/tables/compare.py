@@ -68,7 +68,7 @@ def read_samples(entry: str, records: Iterable[StoredTerms]) -> dict[tuple[str, 
         key: Sample(
             entry=key[1],
             rows=group[0].rows,
-            restarts=tuple(RowTerms(item.statistic, item.terms) for item in group),
+            restarts=tuple(item.row_terms for item in group),
         )
         for key, group in groups.items()
     }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import math
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,24 +11,14 @@ from typing import Any, NamedTuple
 from model.formatting import format_percent
 from model.tables.results import Evaluation
 from model.tasks import TASKS
-from model.tasks.prediction_files import predictions_file
-from pipelines.io.stage_inputs import InputFile
+from model.tasks.prediction_files import predictions_file, stored_predictions
 from schemas.manifest import StageInput
 
-SERVER_FILES = {
-    "CoLA.tsv": 1_063,
-    "SST-2.tsv": 1_821,
-    "MRPC.tsv": 1_725,
-    "STS-B.tsv": 1_379,
-    "QQP.tsv": 390_965,
-    "MNLI-m.tsv": 9_796,
-    "MNLI-mm.tsv": 9_847,
-    "QNLI.tsv": 5_463,
-    "RTE.tsv": 3_000,
-    "WNLI.tsv": 146,
-    "AX.tsv": 1_104,
-}
-"""Number of rows of each file that the server requires."""
+_FILES = [
+    (name, task.sizes[split]) for task in TASKS.values() for split, name in task.submission.items()
+]
+SERVER_FILES = dict(sorted(_FILES, key=lambda file: file[0] == "AX.tsv"))
+"""Number of rows of each file that the server requires, the diagnostic set last."""
 
 _MAJORITY_FILE = "WNLI.tsv"
 _HEADER = "index\tprediction\n"
@@ -72,9 +61,9 @@ def build_submission(
     entries: dict[str, str] = {}
     candidates = _find_candidates(evaluations, inputs=inputs)
     for name in (name for name in SERVER_FILES if name in candidates):
-        (chosen, file), *others = candidates[name]
+        (chosen, split), *others = candidates[name]
         notes += _choice_notes(name, chosen, [evaluation for evaluation, _ in others])
-        predictions = [json.loads(line) for line in file.read().splitlines()]
+        predictions = stored_predictions(inputs[chosen.entry], split)
         predictions.sort(key=lambda item: (len(item["id"]), item["id"]))
         count, expected = len(predictions), SERVER_FILES[name]
         if [item["id"] for item in predictions] != [str(number) for number in range(count)]:
@@ -100,16 +89,16 @@ def build_submission(
 
 def _find_candidates(
     evaluations: Sequence[Evaluation], *, inputs: Mapping[str, StageInput]
-) -> dict[str, list[tuple[Evaluation, InputFile]]]:
-    """Return the predictions for each file of the server with their entries, best on dev first."""
+) -> dict[str, list[tuple[Evaluation, str]]]:
+    """Return the entries with predictions for each file of the server, best on dev first, and the
+    split of the predictions."""
     ranked = sorted(evaluations, key=lambda item: (-_dev_score(item), item.entry))
-    candidates: dict[str, list[tuple[Evaluation, InputFile]]] = {}
+    candidates: dict[str, list[tuple[Evaluation, str]]] = {}
     for evaluation in (item for item in ranked if not item.result.model.data):
-        artifact = inputs[evaluation.entry]
-        files = {entry.path: InputFile.of(artifact, entry) for entry in artifact.files}
+        files = {entry.path for entry in inputs[evaluation.entry].files}
         for split, name in TASKS[evaluation.result.task].submission.items():
-            if file := files.get(predictions_file(split)):
-                candidates.setdefault(name, []).append((evaluation, file))
+            if predictions_file(split) in files:
+                candidates.setdefault(name, []).append((evaluation, split))
     return candidates
 
 

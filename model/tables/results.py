@@ -21,7 +21,9 @@ from model.task_results import (
     find_score,
 )
 from model.tasks import TASKS, Task
-from model.tasks.row_terms import StoredTerms
+from model.tasks.row_terms import read_row_terms
+from schemas.fingerprint import content_digest
+from schemas.manifest import StageInput
 
 MAJORITY_CLASS = "majority class"
 SCRATCH = "scratch"
@@ -45,21 +47,16 @@ class Evaluation:
     """Scores of dev rows by metric and entry, "" for the majority class."""
 
     @classmethod
-    def from_statistics(
-        cls,
-        entry: str,
-        statistics: Mapping[str, Any],
-        *,
-        content: str = "",
-        row_terms: Iterable[StoredTerms] = (),
-    ) -> Self:
-        """Return the evaluation in the statistics of an artifact, with its scores of dev rows.
+    def of_artifact(cls, entry: str, artifact: StageInput) -> Self:
+        """Return the evaluation in an artifact, with its scores of dev rows.
 
         Raises:
             PredictionsError: The statistics are not those of an evaluation.
+            ArtifactCorruptError: The scores of dev rows are damaged.
         """
-        result = EvaluationResult.from_statistics(statistics, where=f"entry {entry}")
-        return cls(entry, result, content, read_samples(entry, row_terms))
+        result = EvaluationResult.from_statistics(artifact.statistics, where=f"entry {entry}")
+        samples = read_samples(entry, read_row_terms(artifact))
+        return cls(entry, result, content_digest(artifact.files), samples)
 
 
 def model_label(model: FinetunedModel, *, method: str, ensemble: int = 1) -> str:

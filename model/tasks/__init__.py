@@ -3,11 +3,11 @@
 A task is one entry of `TASKS`. `build-examples`, features, heads, metrics and tables depend only on
 its type and fields, so a new task needs no change elsewhere.
 
-To add a task, write its `Task` next to similar ones (`glue`, `squad`, `swag`, `ner`) with one of
-their readers or a new function, and, in a new module, add a line to `TASKS`. The contract tests
-(`tests/model/tasks/test_tasks.py`) pick it up. Your own texts or pairs of texts
-with a label or a score, and your own questions on passages, need no code: see
-`model.tasks.sentences` and `model.tasks.squad`.
+To add a task, write its `Task` next to similar ones (`glue`, `sentences`, `squad`, `ner`) with one
+of their readers or a new function, and, in a new module, add a line to `TASKS`. The contract tests
+(`tests/model/tasks/test_tasks.py`) pick it up. Your own texts or pairs of texts with a label or a
+score, and your own questions on passages, need no code: see `model.tasks.sentences` and
+`model.tasks.squad`.
 """
 
 from __future__ import annotations
@@ -16,12 +16,10 @@ import difflib
 import itertools
 from dataclasses import replace
 
-from model.tasks.entities import OUTSIDE, is_tag
 from model.tasks.glue import GLUE_TASKS
-from model.tasks.ner import NER_TASKS
-from model.tasks.sentences import SENTENCE_TASKS
+from model.tasks.ner import NER_TASKS, OUTSIDE, is_tag
+from model.tasks.sentences import SENTENCE_TASKS, SWAG_TASKS
 from model.tasks.squad import CUSTOM_QUESTION_TASKS, SQUAD_TASKS
-from model.tasks.swag import SWAG_TASKS
 from model.tasks.task import BadRow, Row, Task
 from schemas.errors import ConfigError
 from schemas.field_names import field_name

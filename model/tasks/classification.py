@@ -8,10 +8,9 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -26,13 +25,11 @@ from model.tasks.features import (
     truncated_lengths,
 )
 from model.tasks.prediction_files import Prediction
-from model.tasks.row_terms import Answers, RowTerms, answer_terms, metric_value
+from model.tasks.row_terms import Answers, Float64s, RowTerms, answer_terms, metric_value
 from model.tasks.task import Task, answer_field
 from pipelines.arrays import Float32s, Int64s
 from schemas.errors import PredictionsError
 from schemas.finetune_configs import TaskTypeName
-
-Float64s: TypeAlias = npt.NDArray[np.float64]
 
 
 def _numbers(answers: Sequence[Any], labels: Iterable[Any]) -> Int64s:

@@ -7,7 +7,15 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from model.tasks.task import BadRow, InvalidRowError, Row, Task, convert_row, describe_bad
+from model.tasks.task import (
+    BadRow,
+    InvalidRowError,
+    Row,
+    Task,
+    check_repeated_ids,
+    convert_row,
+    describe_bad,
+)
 from pipelines.io.stage_inputs import input_file
 from schemas.errors import (
     ConfigError,
@@ -30,6 +38,11 @@ _PARTS = {"span": "question", "choice": "choice"}
 def splits_of(examples: StageInput) -> tuple[str, ...]:
     """Return the splits of the examples, in the task's order."""
     return tuple(examples.statistics["splits"])
+
+
+def labels_of(examples: StageInput) -> tuple[str, ...]:
+    """Return the names of a model's outputs, in order; () for types whose outputs have none."""
+    return tuple(str(label) for label in examples.statistics.get("labels", ()))
 
 
 def read_examples(examples: StageInput, split: str) -> pa.Table:
@@ -70,7 +83,7 @@ def examples_of_file(
 
     Raises:
         ConfigError: The task has no such split.
-        TaskDataError: The file cannot be used, or has no valid row.
+        TaskDataError: The file cannot be used, has no valid row, or repeats ids of questions.
     """
     if split not in task.splits:
         raise ConfigError(
@@ -96,6 +109,8 @@ def examples_of_file(
             f"{url}: as {task.name} {split}, none of {len(rows):,} rows can be used"
             f"{f' ({describe_bad(bad)})' if bad else ''}: is it the right file?"
         )
+    ids = Counter(row["id"] for row in kept)
+    check_repeated_ids(ids, are_matched=task.type == "span", where=f"{url}: {task.name} {split}")
     counts = Counter(f"rows-dropped-{row.reason}" for row in bad)
     counts.update({"rows-in": len(rows), "rows-kept": len(kept)})
     return _to_table(kept, task), dict(counts)

@@ -115,23 +115,6 @@ def open_data(url: str) -> Iterator[DataFile]:
         yield DataFile(url, stream)
 
 
-def file_lines(url: str) -> Iterator[bytes]:
-    """Yield the lines of a text file, as `DataFile.lines`.
-
-    Raises:
-        CorruptInputError: The compressed bytes are truncated or damaged.
-        InputError: The file is missing, unreachable, UTF-16, or another kind of archive.
-    """
-    with open_file(url) as stream:
-        yield from _split_lines(_decompress(url, stream))
-
-
-def read_json(url: str, *, error: type[InputError]) -> Any:
-    """Return the value of a JSON file (`DataFile.read_json`)."""
-    with open_data(url) as data:
-        return data.read_json(error)
-
-
 def _decompress(url: str, stream: IO[bytes]) -> Iterator[bytes]:
     """Yield the text of a file in chunks, without byte-order mark."""
     stream.seek(0)
@@ -232,7 +215,6 @@ def is_text(value: Any) -> bool:
     if not isinstance(value, str):
         return False
     try:
-        value.encode()
+        return value.isascii() or bool(value.encode())
     except UnicodeEncodeError:
         return False
-    return True

@@ -15,7 +15,10 @@ dropped, so that rows in = documents kept + sentences dropped. The rest of its d
 
 Tags become IOB2. Each document that this changes has a note: `from-bioes` (or BILOU), `bare-tags`
 (roles without a type, such as B, I, O: all entities have the type ENTITY), otherwise `from-iob1`.
-conlleval defines what an entity is (`model.tasks.entities`).
+
+conlleval defines what an entity is (Tjong Kim Sang 2000, 2003): an `I-LOC` that does not follow an
+entity of type LOC starts one. This reads IOB1, IOB2, IO and BIOES alike, and the invalid sequences
+that models produce.
 """
 
 from __future__ import annotations
@@ -23,11 +26,10 @@ from __future__ import annotations
 import itertools
 import operator
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from model.tasks.entities import OUTSIDE, entities_of, iob2, is_bare, is_tag, split_tag
 from model.tasks.files import DataFile, is_text, open_data, shown
 from model.tasks.tables import Table, find_fields, number_columns, read_table
 from model.tasks.task import (
@@ -41,6 +43,15 @@ from model.tasks.task import (
 )
 from schemas.errors import TaskDataError
 from schemas.field_names import field_name
+
+OUTSIDE = "O"
+UNNAMED_TYPE = "ENTITY"
+"""Type of entities whose tags have none."""
+
+TAG_SHAPE = re.compile(r"([BIESLU])(?:-(.*\S.*))?", re.DOTALL)
+"""Pattern of a tag inside an entity: role and type. L and U are BILOU's names of E and S."""
+
+_ROLES = {"L": "E", "U": "S"}
 
 BARE_TAGS = "bare-tags"
 _COLUMNS = {"words": (("tokens",), ("words",)), "tags": (("ner_tags",), ("tags",))}
@@ -105,6 +116,70 @@ def _find_scheme(tags: Sequence[str]) -> str:
     if any(map(is_bare, tags)):
         return BARE_TAGS
     return "from-bioes" if any(split_tag(tag)[0] in "ES" for tag in tags) else "from-iob1"
+
+
+# Tags
+
+
+class Entity(NamedTuple):
+    """Words start .. end - 1 of a sentence."""
+
+    start: int
+    end: int
+    type: str
+
+
+def is_tag(text: str) -> bool:
+    """Return whether a text is a tag: `O`, or a role of B I E S L U, alone or with a hyphen and a
+    type."""
+    return text == OUTSIDE or TAG_SHAPE.fullmatch(text) is not None
+
+
+def entities_of(tags: Sequence[str]) -> list[Entity]:
+    """Return the entities of one sentence, in order and without overlaps.
+
+    Raises:
+        ValueError: A text is not a tag (`is_tag`).
+    """
+    entities: list[Entity] = []
+    is_open = False  # whether the next tag can extend the last entity
+    for position, tag in enumerate(tags):
+        role, type_ = split_tag(tag)
+        if is_open and role in "IE" and type_ == entities[-1].type:
+            entities[-1] = entities[-1]._replace(end=position + 1)
+        elif role != OUTSIDE:
+            entities.append(Entity(position, position + 1, type_))
+        is_open = role not in (OUTSIDE, "E", "S")
+    return entities
+
+
+def iob2(entities: Iterable[Entity], *, words: int) -> list[str]:
+    """Return the IOB2 tags of a sentence: every entity begins with B-."""
+    tags = [OUTSIDE] * words
+    for start, end, type_ in entities:
+        tags[start] = f"B-{type_}"
+        tags[start + 1 : end] = [f"I-{type_}"] * (end - start - 1)
+    return tags
+
+
+def is_bare(tag: str) -> bool:
+    """Return whether a tag is a role without a type."""
+    return len(tag) == 1 and tag != OUTSIDE
+
+
+def split_tag(tag: str) -> tuple[str, str]:
+    """Return role (O B I E S) and type of a tag; the type of O is "".
+
+    Raises:
+        ValueError: The text is not a tag (`is_tag`).
+    """
+    if tag == OUTSIDE:
+        return OUTSIDE, ""
+    match = TAG_SHAPE.fullmatch(tag)
+    if match is None:
+        raise ValueError(f"expected O or a tag such as B-LOC, found {tag!r}")
+    role, type_ = match.groups()
+    return _ROLES.get(role, role), type_ or UNNAMED_TYPE
 
 
 # CoNLL
@@ -228,7 +303,7 @@ def _parse_sentence(lines: Sequence[_Line], columns: _Columns) -> Sentence | Bad
 
 def _parse_line(line: _Line, columns: _Columns) -> tuple[str, str]:
     """Return the word and the tag of a line."""
-    if not (line.text.isascii() or is_text(line.text)):
+    if not is_text(line.text):
         raise InvalidRowError("not-utf-8", shown(line.text))
     cells, size = _split_line(line.text), columns.size
     if len(cells) < size or (columns.is_exact and len(cells) > size):

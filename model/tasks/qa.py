@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from model.tasks.features import Encoding, Features, check_outputs
@@ -28,7 +27,7 @@ from model.tasks.qa_windows import (
     window_labels,
     window_sequences,
 )
-from model.tasks.row_terms import RowTerms, mean_terms
+from model.tasks.row_terms import Float64s, RowTerms, mean_terms
 from model.tasks.squad_metrics import (
     QuestionScore,
     best_answer,
@@ -43,8 +42,6 @@ from schemas.errors import PredictionsError
 from schemas.finetune_configs import FeaturesConfig
 
 _LOGGER = logging.getLogger(__name__)
-
-Logits = npt.NDArray[np.float64]
 
 NO_ANSWER_ODDS = 1e9
 """`null_odds` if no span can be an answer, so that "" is the only one."""
@@ -70,8 +67,8 @@ class _Candidates(NamedTuple):
 
     first: Int64s
     last: Int64s
-    start_logits: Logits
-    end_logits: Logits
+    start_logits: Float64s
+    end_logits: Float64s
 
 
 def _with_probabilities(entries: Sequence[Entry]) -> list[dict[str, Any]]:
@@ -85,12 +82,12 @@ def _with_probabilities(entries: Sequence[Entry]) -> list[dict[str, Any]]:
 
 
 def _in_window(
-    logits: Logits, *, b_start: int, first_piece: int, is_max: Bools, config: FeaturesConfig
+    logits: Float64s, *, b_start: int, first_piece: int, is_max: Bools, config: FeaturesConfig
 ) -> _Candidates:
     """Return the spans of one window in falling order of their starts, then ends.
 
     Args:
-        logits: Logits of the window's tokens, (T, 2).
+        logits: Float64s of the window's tokens, (T, 2).
         b_start: First token of the window's part of the context.
         first_piece: Piece of the context that this token is.
         is_max: Whether the window has most context of each of its pieces.
@@ -218,7 +215,7 @@ def decode(
     Args:
         examples: Examples of the features.
         features: Features for prediction, with their windows.
-        outputs: Logits of start and end of each token of all windows, end to end, (T, 2).
+        outputs: Float64s of start and end of each token of all windows, end to end, (T, 2).
         encoding: Limits and task.
     """
     plan = features.plan
@@ -295,7 +292,7 @@ def score(examples: pa.Table, predictions: Sequence[Prediction], *, task: Task) 
     ):
         if missing:
             _LOGGER.warning("%s: %d %s, first %s", task.title, len(missing), problem, min(missing))
-    return score_texts(golds, texts, has_unanswerable=task.has_unanswerable)
+    return score_texts(golds, texts)
 
 
 def row_terms(
@@ -303,8 +300,7 @@ def row_terms(
 ) -> dict[str, RowTerms]:
     """Return exact match and F1 of each question."""
     golds = gold_answers(examples, has_unanswerable=task.has_unanswerable)
-    texts = texts_by_id(predictions)
-    scores = score_all(golds, texts, has_unanswerable=task.has_unanswerable)
+    scores = score_all(golds, texts_by_id(predictions))
     return {
         name: mean_terms([getattr(score, name) for score in scores])
         for name in QuestionScore._fields

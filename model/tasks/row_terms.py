@@ -168,15 +168,13 @@ class StoredTerms(NamedTuple):
     """Terms of one metric, of one restart or of the majority class."""
 
     metric: str
-    statistic: Statistic
     trial: str
     """Name of the restart; "" for the majority class."""
 
     rows: str
     """Digest of the dev rows."""
 
-    terms: Float64s
-    """Terms by row, shape (rows, terms)."""
+    row_terms: RowTerms
 
 
 def write_row_terms(
@@ -218,4 +216,5 @@ def read_row_terms(evaluation: StageInput) -> Iterator[StoredTerms]:
             with open_shard(InputFile.of(evaluation, entry), expected=ROW_TERMS) as shard:
                 for record in shard.read_all().to_pylist():
                     columns, terms = record.pop("columns"), np.array(record.pop("terms"))
-                    yield StoredTerms(**record, terms=terms.reshape(-1, columns))
+                    own = RowTerms(record.pop("statistic"), terms.reshape(-1, columns))
+                    yield StoredTerms(**record, row_terms=own)

@@ -1,8 +1,13 @@
-"""Tasks with a label or a score for one or two texts: their reader, and tasks for custom data.
+"""Tasks with a label or a score for texts: their reader, tasks for custom data, and SWAG.
 
 Custom data needs no code, only files with the columns of `SENTENCE_TASKS` (docs/how-to/models.md).
 Labels may be any text; they are those of the training data in sorted order, numbers by value, or
 those of the recipe's `labels` in its order.
+
+SWAG is the choice of one of four continuations (paper 4.4, Table 4). The paper's input is the pair
+of sentence A and a continuation. A is the context, `sent1`; the continuation is the begin of the
+second sentence, `sent2`, and one of the endings, as in NVIDIA's run_swag.py. Google released no
+code for SWAG.
 """
 
 from __future__ import annotations
@@ -10,6 +15,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from model.tasks.files import is_text, open_data, shown
@@ -91,25 +97,24 @@ def read_text_rows(
         TaskDataError: The file is empty, or lacks columns of the task.
         InputError: The file is missing or damaged.
     """
-    field = answer_field(task)
+    field, needs_answer = answer_field(task), is_answered(split)
+    may_be_empty = split in task.submission  # a test server expects an answer to every row
     with open_data(url) as data:
         table = read_table(data, task, split)
         names = table.names_of(field, task.layout)
 
         def convert(row: Row) -> Row:
-            # A test server expects an answer to every row, also without text.
-            may_be_empty = split in task.submission
             columns = zip(row.values["text"], table.fields["text"], strict=True)
             texts = [_text(text, column, may_be_empty) for text, column in columns]
             value = row.values.get(field)
             answer, notes = _answer(value, names, task=task)
-            if answer is None and is_answered(split):
+            if answer is None and needs_answer:
                 detail = f"{table.column(field)}: {_describe_missing(value)}"
                 raise InvalidRowError("no-answer", detail)
             example = {"id": _row_name(row), **build(row.values, texts, answer)}
             is_empty = may_be_empty and not all(text.strip() for text in texts)
             notes = row.notes + notes + (("empty-text",) if is_empty else ())
-            return row._replace(values=example, notes=notes)
+            return Row(row.position, example, notes)
 
         for row in table.rows:
             yield convert_row(row, convert)
@@ -175,8 +180,10 @@ def _label(value: Any, label_names: Sequence[str], *, task: Task) -> str | None:
             detail = f"{value}, expected a number from 0 to {len(names) - 1} ({', '.join(names)})"
             raise InvalidRowError("unknown-label", detail)
         value = names[value]
-    label = str(int(value) if isinstance(value, bool) else value)
-    if isinstance(value, (list, dict)) or not is_text(label):
+    if isinstance(value, bool) and task.type != "choice":  # true is not one of four
+        value = str(int(value))
+    label = str(value)
+    if isinstance(value, (bool, list, dict)) or not is_text(label):
         raise InvalidRowError("unknown-label", f"{shown(repr(value))}, expected text or a number")
     if label in layout.dropped_labels:
         raise InvalidRowError("left-out-label", label, is_fault=False)
@@ -190,7 +197,7 @@ def _label(value: Any, label_names: Sequence[str], *, task: Task) -> str | None:
 def _score(value: Any, score_range: tuple[float, float]) -> float | None:
     low, high = score_range
     try:
-        score = float(value)
+        score = math.nan if isinstance(value, bool) else float(value)
     except (TypeError, ValueError, OverflowError):
         score = math.nan
     if not math.isfinite(score):
@@ -232,3 +239,54 @@ SENTENCE_TASKS: dict[str, Task] = {
     )
 }
 """Tasks for custom texts by name."""
+
+
+# SWAG
+
+_NUMBERS = ("0", "1", "2", "3")
+_ENDINGS = tuple(f"ending{number}" for number in _NUMBERS)
+
+
+def read_choices(task: Task, split: str, url: str) -> Iterator[Row | BadRow]:
+    """Read the rows of a table as those of texts with the labels 0 to 3; a `Reader`."""
+    labeled = replace(task, labels=_NUMBERS)
+    yield from read_text_rows(labeled, split, url, build=_build_choice)
+
+
+def _build_choice(values: Mapping[str, Any], texts: Sequence[str], answer: Answer) -> Example:
+    begin = values["begin"] or ""
+    if not is_text(begin):
+        raise InvalidRowError("no-text", f"sent2: {shown(repr(begin))}")
+    context, *endings = (text.strip() for text in texts)
+    return {
+        "context": context,
+        "continuations": [f"{begin.strip()} {ending}".strip() for ending in endings],
+        "label": None if answer is None else int(answer),
+    }
+
+
+_SWAG = Task(
+    name="swag",
+    title="SWAG",
+    type="choice",
+    splits={"train": ("train",), "dev": ("val", "dev", "validation"), "test": ("test",)},
+    folders=("regular",),  # on the hub
+    reader=read_choices,
+    layout=FileLayout(
+        columns={
+            "text": (("sent1", *_ENDINGS),),
+            "begin": (("sent2",),),
+            "label": (("label",),),
+            "id": (("index",), ("",), ("Unnamed: 0",)),  # the official files do not name it
+        },
+        hint="Take train.csv, val.csv and test.csv, not those ending in _full.csv",
+    ),
+    sizes={"train": 73_546, "dev": 20_006, "test": 20_005},
+    metrics=("accuracy",),
+    is_pair=True,
+    choices=len(_NUMBERS),
+    paper={"dev/accuracy": ("table-4", "dev")},
+)
+
+SWAG_TASKS: dict[str, Task] = {_SWAG.name: _SWAG}
+"""Choice tasks by name."""

@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from model.tasks.entities import OUTSIDE, UNNAMED_TYPE
+from model.task_results import TRAINED_ON
 from model.tasks.files import base_name
-from model.tasks.ner import BARE_TAGS
-from model.tasks.reduced_data import cut_split, units_of
+from model.tasks.ner import BARE_TAGS, OUTSIDE, UNNAMED_TYPE
 from model.tasks.task import (
     SHOWN_BAD,
     BadRow,
     InvalidRowError,
     Row,
     Task,
+    check_repeated_ids,
     convert_row,
     describe_bad,
 )
@@ -96,10 +96,10 @@ class SplitBuild:
             read += 1
             if self.counters["rows-kept"] >= limit:
                 self.counters.count("rows-dropped-over-limit")
-                self._left_out += units_of(row, task=self._task)
+                self._left_out += _units_of(row, task=self._task)
             else:
                 self.counters.count("rows-kept")
-                self._kept += units_of(row, task=self._task)
+                self._kept += _units_of(row, task=self._task)
                 for note in row.notes:
                     self.counters.count(f"rows-{note}")
                 if self._answers.is_in_train(self._split, row):
@@ -154,19 +154,10 @@ class SplitBuild:
                 f"{self._split}: {equal:,} of {kept:,} rows have the texts of a row of train, so "
                 "that scores on them say little about new texts. Are the files the same?"
             )
-        if repeated := kept - len(self._ids):
-            self._report_ids(repeated, where)
-
-    def _report_ids(self, repeated: int, where: str) -> None:
-        shown = ", ".join(itertools.islice((n for n, rows in self._ids.items() if rows > 1), 5))
-        problem = f"{repeated:,} rows have an id that an earlier row has, such as {shown}"
-        # Predictions are matched by id; training data has none.
-        by_id = self._task.type == "span" and self._split not in ("train", "augmentation")
-        if self._split in self._task.submission or by_id:
-            raise TaskDataError(
-                f"{where}: {problem}. Its predictions are matched by id. Is a file given twice?"
-            )
-        self.notes.append(f"{self._split}: {problem}.")
+        is_question = self._task.type == "span" and self._split not in TRAINED_ON
+        are_matched = is_question or self._split in self._task.submission
+        if problem := check_repeated_ids(self._ids, are_matched=are_matched, where=where):
+            self.notes.append(f"{self._split}: {problem}.")
 
 
 def is_drawn_for_dev(row: Row, task: Task, dev_fraction: float) -> bool:
@@ -181,6 +172,32 @@ def is_drawn_for_dev(row: Row, task: Task, dev_fraction: float) -> bool:
         text = "\n".join([row.values["text_a"], row.values["text_b"] or ""])
     key = np.array([key_for(0, "split-of-one-file", task.name, text)], np.uint64)
     return float(uniform(key, 0)[0]) < dev_fraction
+
+
+def _units_of(row: Row, *, task: Task) -> int:
+    """Return the size of a row: 1, or its sentences if rows are documents."""
+    return len(row.values["sentence_lengths"]) if task.type == "tagging" else 1
+
+
+def cut_split(
+    kept: int, *, left_out: int, split: str, task: Task, data: str
+) -> dict[str, Any] | None:
+    """Return the reduction of a split, or None if its table is complete.
+
+    A score on reduced data is marked next to the paper's.
+
+    Args:
+        kept: Units in the table: rows, or the sentences of documents.
+        left_out: Units of the files that a limit or a fault excluded. Units excluded by rule
+            (MNLI's gold label `-`) do not count.
+        split: Name of the split.
+        task: Task; its `sizes` are those of the official splits.
+        data: Description of the files, if they are not the task's own.
+    """
+    official = 0 if data else task.sizes.get(split, 0)
+    whole = max(kept + left_out, official)
+    unit = "sentences" if task.type == "tagging" else "rows"
+    return {"kept": kept, "of": whole, "unit": unit} if kept < whole else None
 
 
 class LabelSet:
@@ -233,7 +250,7 @@ class LabelSet:
         key = hash(tuple(str(row.values[name]) for name in _TEXTS[self._task.type]))
         if split == "train":
             self._train_texts.add(key)
-        return split not in ("train", "augmentation") and key in self._train_texts
+        return split not in TRAINED_ON and key in self._train_texts
 
     def labels(self) -> tuple[str, ...]:
         """Return all labels in the order of the model's outputs."""

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+from model.task_results import TRAINED_ON
 from model.tasks.files import DataFile, is_text, open_data, shown
 from model.tasks.sentences import CUSTOM_SPLITS
 from model.tasks.tables import read_table
@@ -24,7 +25,6 @@ from schemas.field_names import field_name
 NOT_FOUND = -1
 """Start of an answer that does not occur in the context."""
 
-_TRAINED_ON = frozenset({"train", "augmentation"})
 _TEXTS = ("context", "id", "question")
 _LAYOUT = FileLayout(
     columns={
@@ -48,7 +48,7 @@ def read_squad(task: Task, split: str, url: str) -> Iterator[Row | BadRow]:
         TaskDataError: The file has another format, lacks a column, or has no question.
         InputError: The file is missing or damaged.
     """
-    example = partial(_example, task=task, split=split, seen=set[str]())
+    example = partial(_example, task=task, split=split)
     row = None
     with open_data(url) as data:
         if data.format in ("parquet", "json-lines"):
@@ -111,7 +111,7 @@ def _table_questions(data: DataFile, task: Task, split: str) -> Iterator[Row | B
         yield row
 
 
-def _example(row: Row, *, task: Task, split: str, seen: set[str]) -> Row:
+def _example(row: Row, *, task: Task, split: str) -> Row:
     values, title = row.values, row.values.get("title")
     if type(values.get("id")) is int:
         values = {**values, "id": str(values["id"])}
@@ -119,9 +119,6 @@ def _example(row: Row, *, task: Task, split: str, seen: set[str]) -> Row:
         _check_text(values.get(name), name)
     if title is not None and not is_text(title):
         raise _malformed(f"title {title!r:.60}")
-    if values["id"] in seen:
-        raise InvalidRowError("duplicate-id", values["id"])
-    seen.add(values["id"])
     answers, is_impossible = _answers(values, task=task, split=split)
     columns = {
         "id": values["id"],
@@ -139,7 +136,7 @@ def _answers(values: Mapping[str, Any], *, task: Task, split: str) -> tuple[Answ
     """Return the question's answers, and whether it is known to have none."""
     said, raw_answers = values.get("is_impossible"), values.get("answers")
     context = values["context"]
-    is_training = split in _TRAINED_ON
+    is_training = split in TRAINED_ON
     if said is not None and not isinstance(said, bool):
         raise _malformed(f"is_impossible {said!r:.60}")
     if raw_answers is None and not said:

@@ -1,4 +1,4 @@
-"""Exact match and F1 by the official rules of SQuAD 1.1 and 2.0, and the official files.
+"""Exact match and F1 by the official rules of SQuAD 1.1 and 2.0.
 
 The rules are those of `evaluate-v1.1.py` and `evaluate-v2.0.py`, which the leaderboards use.
 Answers are compared after lower-casing, removing ASCII punctuation and the articles a, an and the,
@@ -20,8 +20,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from model.tasks.files import read_json
-from model.tasks.prediction_files import is_ours, read_lines
 from schemas.errors import PredictionsError
 
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -37,6 +35,9 @@ class Gold(NamedTuple):
 
     has_answer: bool
     """True if the file has an answer for the question."""
+
+    may_be_empty: bool = False
+    """True if "" can be right, as in 2.0."""
 
 
 class QuestionScore(NamedTuple):
@@ -67,25 +68,22 @@ def gold_answers(examples: pa.Table, *, has_unanswerable: bool) -> list[Gold]:
         right = tuple(answers)
         if has_unanswerable:
             right = tuple(text for text in answers if normalize_answer(text)) or ("",)
-        golds.append(Gold(identity, right, bool(answers)))
+        golds.append(Gold(identity, right, bool(answers), has_unanswerable))
     return golds
 
 
-def score_question(text: str, gold: Gold, *, has_unanswerable: bool) -> QuestionScore:
+def score_question(text: str, gold: Gold) -> QuestionScore:
     """Return the best score of a prediction over the right answers."""
     predicted = normalize_answer(text)
     right = [normalize_answer(answer) for answer in gold.answers]
     em = max((float(predicted == answer) for answer in right), default=0.0)
-    f1 = max(
-        (_f1(predicted, answer, has_unanswerable=has_unanswerable) for answer in right),
-        default=0.0,
-    )
+    f1 = max((_f1(predicted, answer, gold.may_be_empty) for answer in right), default=0.0)
     return QuestionScore(em, f1)
 
 
-def _f1(predicted: str, right: str, *, has_unanswerable: bool) -> float:
+def _f1(predicted: str, right: str, may_be_empty: bool) -> float:
     words, expected = predicted.split(), right.split()
-    if has_unanswerable and not (words and expected):
+    if may_be_empty and not (words and expected):
         return float(words == expected)
     common = sum((Counter(words) & Counter(expected)).values())
     if not common:
@@ -94,17 +92,15 @@ def _f1(predicted: str, right: str, *, has_unanswerable: bool) -> float:
     return 2 * precision * recall / (precision + recall)
 
 
-def score_texts(
-    golds: Sequence[Gold], predictions: Mapping[str, str], *, has_unanswerable: bool
-) -> dict[str, float]:
+def score_texts(golds: Sequence[Gold], predictions: Mapping[str, str]) -> dict[str, float]:
     """Return `em` and `f1` of predictions, text by id, from 0 to 1.
 
     For 2.0 also those of the questions with and without an answer (`has-answer-em`,
     `no-answer-em`, ...).
     """
-    scores = score_all(golds, predictions, has_unanswerable=has_unanswerable)
+    scores = score_all(golds, predictions)
     groups = {"": scores}
-    if has_unanswerable:
+    if any(gold.may_be_empty for gold in golds):
         pairs = list(zip(golds, scores, strict=True))
         groups["has-answer-"] = [score for gold, score in pairs if gold.has_answer]
         groups["no-answer-"] = [score for gold, score in pairs if not gold.has_answer]
@@ -116,14 +112,10 @@ def score_texts(
     }
 
 
-def score_all(
-    golds: Sequence[Gold], predictions: Mapping[str, str], *, has_unanswerable: bool
-) -> list[QuestionScore]:
+def score_all(golds: Sequence[Gold], predictions: Mapping[str, str]) -> list[QuestionScore]:
     """Return the score of each question, 0 without a prediction."""
     return [
-        score_question(predictions[gold.id], gold, has_unanswerable=has_unanswerable)
-        if gold.id in predictions
-        else _NOTHING
+        score_question(predictions[gold.id], gold) if gold.id in predictions else _NOTHING
         for gold in golds
     ]
 
@@ -150,28 +142,6 @@ def texts_by_id(predictions: Iterable[Mapping[str, object]]) -> dict[str, str]:
     return texts
 
 
-def read_predictions(url: str) -> list[dict[str, Any]]:
-    """Read bertloom's format, or the official one: a JSON object of id and text.
-
-    Raises:
-        PredictionsError: The file has neither format, or repeats an id.
-        InputError: The file is missing or damaged.
-    """
-    if is_ours(url):
-        return read_lines(url)
-    content = read_json(url, error=PredictionsError)
-    if not isinstance(content, dict):
-        detail = type(content).__name__
-        raise PredictionsError(f"{url}: expected an object by question id, found a {detail}")
-    for identity, value in content.items():
-        if not isinstance(value, str):
-            raise PredictionsError(
-                f'{url}: question {identity}: expected text ("" for no answer), found '
-                f"{value!r:.80}. Give a file with id and text, not one with n-best lists or odds"
-            )
-    return [{"id": identity, "text": text} for identity, text in content.items()]
-
-
 def best_threshold(examples: pa.Table, predictions: Sequence[Mapping[str, Any]]) -> float:
     """Return the threshold of `null_odds` with the highest F1 (SQuAD 2.0; paper 4.3).
 
@@ -180,8 +150,8 @@ def best_threshold(examples: pa.Table, predictions: Sequence[Mapping[str, Any]])
     golds = gold_answers(examples, has_unanswerable=True)
     odds = np.array([item["null_odds"] for item in predictions], np.float64)
     texts = {gold.id: best_answer(item) for gold, item in zip(golds, predictions, strict=True)}
-    answered = score_all(golds, texts, has_unanswerable=True)
-    empty = score_all(golds, dict.fromkeys(texts, ""), has_unanswerable=True)
+    answered = score_all(golds, texts)
+    empty = score_all(golds, dict.fromkeys(texts, ""))
     gains = np.array([one.f1 - other.f1 for one, other in zip(answered, empty, strict=True)])
     order = np.argsort(odds, kind="stable")
     odds, gained = odds[order], np.cumsum(gains[order])

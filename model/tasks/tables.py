@@ -108,7 +108,7 @@ def _rows_by_field(
                 else row.values.get(names[0])
                 for field, names in fields.items()
             }
-            row = row._replace(values=values)
+            row = Row(row.position, values, row.notes, row.number)
         yield row
 
 

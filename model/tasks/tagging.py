@@ -15,14 +15,15 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from model.tasks.entities import OUTSIDE, EntityCounts, is_tag
 from model.tasks.features import IGNORED, Encoding, Features, check_outputs
+from model.tasks.ner import OUTSIDE, entities_of, is_tag
 from model.tasks.prediction_files import Prediction
 from model.tasks.row_terms import RowTerms, f1_terms
 from model.tasks.task import Task
@@ -76,6 +77,60 @@ def decode(
         {"id": name, "tags": tags[start:end].tolist()}
         for name, (start, end) in zip(examples["id"].to_pylist(), bounds, strict=True)
     ]
+
+
+# Scores
+
+
+@dataclass
+class EntityCounts:
+    """Counts of conlleval, accumulated by sentence."""
+
+    gold: Counter[str] = field(default_factory=Counter)
+    """True entities by type."""
+
+    predicted: Counter[str] = field(default_factory=Counter)
+    correct: Counter[str] = field(default_factory=Counter)
+    """Predicted entities with the first word, last word and type of a true one."""
+
+    words: int = 0
+    equal_words: int = 0
+    """Words with exactly the true tag."""
+
+    def add(self, gold: Sequence[str], predicted: Sequence[str]) -> None:
+        """Count one sentence.
+
+        Raises:
+            ValueError: The numbers of words differ, or a text is not a tag.
+        """
+        self.words += len(gold)
+        self.equal_words += sum(one == other for one, other in zip(gold, predicted, strict=True))
+        golds, predictions = set(entities_of(gold)), set(entities_of(predicted))
+        self.gold.update(entity.type for entity in golds)
+        self.predicted.update(entity.type for entity in predictions)
+        self.correct.update(entity.type for entity in golds & predictions)
+
+    def metrics(self) -> dict[str, float]:
+        """Return scores from 0 to 1, 0 if undefined: micro-averaged `entity-f1`, `-precision` and
+        `-recall`, `word-accuracy`, and the sorted `entity-f1:TYPE` of each type."""
+        gold, predicted = self.gold.total(), self.predicted.total()
+        correct = self.correct.total()
+        scores = {
+            "entity-f1": _share(2 * correct, gold + predicted),
+            "entity-precision": _share(correct, predicted),
+            "entity-recall": _share(correct, gold),
+            "word-accuracy": _share(self.equal_words, self.words),
+        }
+        return scores | {
+            f"entity-f1:{name}": _share(
+                2 * self.correct[name], self.gold[name] + self.predicted[name]
+            )
+            for name in sorted({*self.gold, *self.predicted})
+        }
+
+
+def _share(part: int, whole: int) -> float:
+    return part / whole if whole else 0.0
 
 
 def score(examples: pa.Table, predictions: Sequence[Prediction], *, task: Task) -> dict[str, float]:

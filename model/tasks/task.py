@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
+from schemas.errors import TaskDataError
 from schemas.finetune_configs import Column, FileFormatConfig, TaskTypeName
 
 _T = TypeVar("_T")
@@ -52,6 +54,32 @@ SHOWN_BAD = 5
 def describe_bad(rows: Sequence[BadRow]) -> str:
     """Format the first bad rows, for messages."""
     return "; ".join(f"{row.position}: {row.reason}: {row.detail}" for row in rows[:SHOWN_BAD])
+
+
+def check_repeated_ids(ids: Counter[str], *, are_matched: bool, where: str) -> str:
+    """Return a note on ids that several rows have; "" for none.
+
+    Args:
+        ids: Number of rows by id.
+        are_matched: Whether predictions are matched by id: answers to questions, and those for a
+            test server.
+        where: Start of the error.
+
+    Raises:
+        TaskDataError: Predictions are matched by id.
+    """
+    repeated = [name for name, rows in ids.items() if rows > 1]
+    if not repeated:
+        return ""
+    problem = (
+        f"{ids.total() - len(ids):,} rows have an id that an earlier row has, such as "
+        f"{', '.join(repeated[:SHOWN_BAD])}"
+    )
+    if are_matched:
+        raise TaskDataError(
+            f"{where}: {problem}. Its predictions are matched by id. Is a file given twice?"
+        )
+    return problem
 
 
 class InvalidRowError(Exception):
@@ -200,6 +228,13 @@ class Task:
 
     paper: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """Table and column of `model.tables.paper` by split and metric (`dev/accuracy`)."""
+
+    def case_note(self, *, lowercase: bool) -> str:
+        """Return a note on a vocabulary that is not the paper's in case; "" for none."""
+        if self.is_cased is None or self.is_cased != lowercase:
+            return ""
+        own, used = ("cased", "uncased") if self.is_cased else ("uncased", "cased")
+        return f"the paper's model for {self.title} is {own}, this one {used}"
 
     def in_words(self, prediction: Mapping[str, Any]) -> dict[str, Any]:
         """Return a prediction with the meanings of its `label` and `probabilities`."""

@@ -15,9 +15,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from model.tasks import classification, qa, squad_metrics, tagging
+from model.tasks import classification, qa, tagging
 from model.tasks.features import Features
-from model.tasks.prediction_files import read_lines
+from model.tasks.prediction_files import read_answers, read_lines
 from model.tasks.row_terms import RowTerms
 from model.tasks.task import Task
 from schemas.finetune_configs import TaskTypeName
@@ -28,7 +28,7 @@ Answer = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class TaskType:
-    """Functions of the tasks of one type. Its head is in `model.finetuning.heads`."""
+    """Functions of the tasks of one type. Its head is in `model.finetuning.task_model`."""
 
     answer_column: str
     """Column of the examples that is null where the answer is not known."""
@@ -104,7 +104,7 @@ TASK_TYPES: dict[TaskTypeName, TaskType] = {
         row_terms=qa.row_terms,
         list_answers=qa.list_answers,
         majority_answer=qa.find_majority_text,
-        read_predictions=squad_metrics.read_predictions,
+        read_predictions=read_answers,
         official_files=qa.official_files,
     ),
     "tagging": TaskType(

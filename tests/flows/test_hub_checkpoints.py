@@ -24,7 +24,7 @@ from flows.model_loading import checkpoint_folder
 from flows.recipes.errors import RecipeError
 from flows.recipes.loader import load_recipe
 from flows.run.graph import Step
-from model.finetuning.loop import train_trial
+from model.finetuning.trial import train_trial
 from model.training.stopping import StopRequest
 from pipelines.io.hub import pin_revision, split_revision
 from schemas.errors import InputError, MissingInputError, NetworkError

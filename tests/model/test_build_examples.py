@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import shutil
 from pathlib import Path
 
@@ -10,12 +11,11 @@ import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.task_file_builder import write_task_file
 from support.task_rows import build, write
 
 from model.build_examples import raw_inputs
 from model.tasks import TASKS
-from model.tasks.examples import read_examples
+from model.tasks.examples import examples_of_file, read_examples
 from schemas.errors import (
     ArtifactCorruptError,
     InputError,
@@ -148,10 +148,34 @@ def test_ids_given_twice_are_told_or_refused_where_they_are_handed_in(
     write(folder / "test.tsv", "index\tsentence\n3\ta\n3\tb\n")
     with pytest.raises(TaskDataError, match=r"sst-2 test .*matched by id"):
         build(tmp_path / "b", task="sst-2", data_dir=str(folder))
-    squad = TASKS["squad-1.1"]
-    one, two = (write_task_file(squad, "dev", folder=tmp_path / name) for name in "cd")
-    with pytest.raises(TaskDataError, match="matched by id"):
-        build(tmp_path / "e", task="squad-1.1", data_files={"train": (one,), "dev": (one, two)})
+
+
+def questions(*ids: str) -> str:
+    """Questions as JSON Lines; equal ids have different questions."""
+    about = {"context": "Mills grind.", "answers": {"text": ["Mills"], "answer_start": [0]}}
+    rows = ({"id": name, "question": f"Who, {n}?", **about} for n, name in enumerate(ids))
+    return "".join(f"{json.dumps(row)}\n" for row in rows)
+
+
+@pytest.mark.parametrize("files", [("abcb",), ("ab", "cb")])
+@pytest.mark.parametrize("task", ["squad-1.1", "question-answering"])
+def test_repeated_ids_of_questions_have_one_rule_within_a_file_and_across_files(
+    task: str, files: tuple[str, ...], tmp_path: Path
+) -> None:
+    urls = [write(tmp_path / f"{n}.jsonl", questions(*ids)) for n, ids in enumerate(files)]
+    other = write(tmp_path / "other.jsonl", questions("x", "y"))
+    repeated, distinct = tuple(urls), (other,)
+    made, provided = build(
+        tmp_path / "a", task=task, data_files={"train": repeated, "dev": distinct}
+    )
+    assert made.counters["rows-kept@train"] == len(read_examples(provided, "train")) == 4
+    assert "train: 1 rows have an id that an earlier row has, such as b." in made.notes
+    with pytest.raises(TaskDataError, match=r"such as b\. .*matched by id"):
+        build(tmp_path / "b", task=task, data_files={"train": distinct, "dev": repeated})
+    if len(files) == 1:
+        for split in ("dev", "test"):
+            with pytest.raises(TaskDataError, match=r"0\.jsonl.* such as b\. "):
+                examples_of_file(TASKS[task], urls[0], split=split)
 
 
 # --- labels of custom data

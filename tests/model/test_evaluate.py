@@ -16,8 +16,8 @@ from support.finetuning_builder import (
 
 import model.evaluate
 from model.evaluate import evaluate
-from model.finetuning.loop import train_trial
 from model.finetuning.prediction import Predictor, answer, run_evaluation
+from model.finetuning.trial import train_trial
 from model.tables.results import Evaluation, result_rows
 from model.task_results import EvaluationResult
 from model.tasks import TASKS
@@ -147,11 +147,10 @@ def test_scores_of_dev_rows_are_stored_for_each_restart_and_the_majority_class(
     scores = {cell["name"]: cell["metrics"]["dev"]["accuracy"] for cell in said["cells"]}
     scores[""] = said["baseline"]["dev"]["accuracy"]
     for trial, item in stored.items():
-        assert (item.metric, item.terms.shape) == ("accuracy", (count_dev_rows(examples), 1))
-        assert item.terms.mean() == pytest.approx(scores[trial])
-    row = result_rows(
-        [Evaluation.from_statistics("sst", said, row_terms=read_row_terms(artifact))]
-    )[0]
+        terms = item.row_terms.terms
+        assert (item.metric, terms.shape) == ("accuracy", (count_dev_rows(examples), 1))
+        assert terms.mean() == pytest.approx(scores[trial])
+    row = result_rows([Evaluation.of_artifact("sst", artifact)])[0]
     assert row.sample is not None
     assert len(row.sample.restarts) == 2
 

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from model.evaluate import Trial, compare, read_trials
+from model.evaluate import Trial, rank_trials, read_trials
 from model.tasks import TASKS, Task
 from model.tasks.prediction_files import check_ids, read_lines, to_lines
 from model.tasks.task_types import TASK_TYPES
@@ -45,11 +45,11 @@ def test_best_trial_and_best_point_may_differ() -> None:
         trial("bs16-lr5e-05-ep3-r0", 0.64),
         trial("bs16-lr5e-05-ep3-r1", 0.66),
     ]
-    comparison = compare(trials, metric="matthews")
-    assert [c.name for c in comparison.best][:2] == ["bs16-lr2e-05-ep3-r1", "bs16-lr5e-05-ep3-r1"]
-    assert comparison.best_point == "bs16-lr5e-05-ep3"
+    ranking = rank_trials(trials, metric="matthews")
+    assert [c.name for c in ranking.best][:2] == ["bs16-lr2e-05-ep3-r1", "bs16-lr5e-05-ep3-r1"]
+    assert ranking.best_point == "bs16-lr5e-05-ep3"
     equal = [trial("b-r1", 0.5), trial("b-r0", 0.5), trial("a-r0", 0.4)]
-    assert [c.name for c in compare(equal, metric="matthews").best] == ["b-r1", "b-r0", "a-r0"]
+    assert [c.name for c in rank_trials(equal, metric="matthews").best] == ["b-r1", "b-r0", "a-r0"]
 
 
 def test_the_order_of_a_recipes_lists_changes_nothing() -> None:
@@ -68,7 +68,7 @@ def test_the_order_of_a_recipes_lists_changes_nothing() -> None:
 
 def test_trials_without_the_metric_cannot_be_compared() -> None:
     with pytest.raises(PredictionsError, match=r"b: .*matthews"):
-        compare([trial("a", 0.5), trial("b", None)], metric="matthews")
+        rank_trials([trial("a", 0.5), trial("b", None)], metric="matthews")
 
 
 def table(kind: str, rows: list[dict[str, Any]]) -> pa.Table:
@@ -91,9 +91,9 @@ def test_predictions_go_to_a_file_and_back(tmp_path: Path) -> None:
     file = tmp_path / "said.jsonl"
     file.write_bytes(to_lines(said))
     assert read_lines(str(file)) == said
-    for content, line in (("{\n", 1), ('{"id": "0"}\n[]\n', 2)):
+    for content, line in ((b"{\n", 1), (b'{"id": "0"}\n[]\n', 2), (b'{"id": "\xff"}\n', 1)):
         other = tmp_path / "other.jsonl"
-        other.write_text(content)
+        other.write_bytes(content)
         with pytest.raises(PredictionsError, match=f"line {line}"):
             read_lines(str(other))
     task_type, task = TASK_TYPES["classification"], TASKS["sst-2"]
@@ -109,18 +109,20 @@ def test_predictions_go_to_a_file_and_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "content"),
+    ("kind", "content", "expected"),
     [
-        ("classification", "index\tprediction\n0\t1\n1\t0\n"),
-        ("tagging", "Ann B-PER\nsings O\n"),
+        ("classification", "index\tprediction\n0\t1\n1\t0\n", ", line 1: .*one prediction a line"),
+        ("tagging", "Ann B-PER\nsings O\n", ", line 1: .*one prediction a line"),
+        ("classification", "PAR1 PAR1", ": .*Parquet"),
+        ("span", "PAR1 PAR1", ": .*Parquet"),
     ],
 )
 def test_files_of_other_programs_are_refused(
-    tmp_path: Path, kind: TaskTypeName, content: str
+    tmp_path: Path, kind: TaskTypeName, content: str, expected: str
 ) -> None:
     file = tmp_path / "said.txt"
     file.write_text(content)
-    with pytest.raises(PredictionsError, match=r"said.txt, line 1: .*one prediction a line"):
+    with pytest.raises(PredictionsError, match=f"said.txt{expected}"):
         TASK_TYPES[kind].read_predictions(str(file))
 
 

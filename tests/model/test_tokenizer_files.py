@@ -23,9 +23,9 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 import bertloom
 from benchmarks.local_server import LocalServer
 from model.finetune import raw_inputs
-from model.finetuning.loop import train_trial
 from model.finetuning.prediction import Predictor
 from model.finetuning.setup import open_trial
+from model.finetuning.trial import train_trial
 from model.hf_config import check_layout
 from model.pretraining.setup import open_model
 from model.training.stopping import StopRequest

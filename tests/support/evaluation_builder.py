@@ -9,7 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from model.tables.compare import read_samples
 from model.tables.results import Evaluation, ResultRow, result_rows
+from model.task_results import EvaluationResult
 from model.tasks import TASKS
 from model.tasks.row_terms import RowTerms, StoredTerms, mean_terms, write_row_terms
 from schemas.manifest import FileEntry, StageInput
@@ -95,7 +97,11 @@ def _cell(name: str, epochs: int, restart: int, metric: str, value: float | None
 def evaluations(*entries: dict[str, Any]) -> list[Evaluation]:
     """Return the evaluations as the stage reads them."""
     return [
-        Evaluation.from_statistics(item["entry"], item, row_terms=stored_terms(item))
+        Evaluation(
+            item["entry"],
+            EvaluationResult.from_statistics(item, where=item["entry"]),
+            samples=read_samples(item["entry"], stored_terms(item)),
+        )
         for item in entries
     ]
 
@@ -122,7 +128,7 @@ def row_terms(evaluation: dict[str, Any]) -> list[tuple[str, dict[str, RowTerms]
 def stored_terms(evaluation: dict[str, Any]) -> list[StoredTerms]:
     """Return `row_terms` as they are read from an artifact."""
     return [
-        StoredTerms(metric, item.statistic, trial, evaluation["task"], item.terms)
+        StoredTerms(metric, trial, evaluation["task"], item)
         for trial, metrics in row_terms(evaluation)
         for metric, item in metrics.items()
     ]

@@ -7,9 +7,9 @@ from typing import Any
 
 from support.evaluation_builder import BASE, evaluations, written
 
-from model.tables.document import Tables, build_tables
-from model.tables.filled_tables import Sweep
+from model.tables.render import Tables, build_tables
 from model.tables.results import result_rows
+from model.tables.sweeps import Sweep
 from schemas.finetune_configs import ExpandedAxis, ExpandedEntry, TabulateConfig
 from schemas.manifest import StageInput
 

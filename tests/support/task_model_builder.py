@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from support.batch_builder import VOCAB, small_config, write_files
 
+from model.bert import BertModel, initialize_weights
 from model.data.batches import TokenBatch
 from model.finetuning.batches import TaskBatch
 from model.finetuning.feature_tagger import FeatureTagger
@@ -138,13 +139,25 @@ def random_task_model(
 
 
 def random_tagger(
-    layers: LayerChoice = "concat-last-4", *, seed: int = 3, **fields: Any
+    layers: LayerChoice = "concat-last-4",
+    *,
+    config: ModelConfig | None = None,
+    dropout: float = 0.0,
+    seed: int = 3,
 ) -> FeatureTagger:
     """A feature-based tagger whose biases and norms are random, too; no dropout."""
-    provided = {"config": small_config(num_hidden_layers=5), "dropout": 0.0, **fields}
-    outputs = OUTPUTS["tagging"]
+    shape = config or small_config(num_hidden_layers=5)
+    encoder = BertModel(shape, vocab_size=VOCAB)
+    drawn = torch.nn.ModuleDict({"bert": encoder})
+    initialize_weights(drawn, initializer_range=shape.initializer_range, seed=seed)
     model = FeatureTagger(
-        vocab_size=VOCAB, outputs=outputs, layers=layers, lstm_hidden_size=12, seed=seed, **provided
+        encoder,
+        vocab_size=VOCAB,
+        outputs=OUTPUTS["tagging"],
+        layers=layers,
+        lstm_hidden_size=12,
+        dropout=dropout,
+        seed=seed,
     )
     return randomize(model, seed=seed)
 

@@ -34,7 +34,7 @@ from flows.run.step_execution import StepResult
 from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
 from model.tables.compare import Comparison
-from model.tables.document import JSON_FILE, Tables
+from model.tables.render import JSON_FILE, Tables
 from model.tables.verdicts import Verdict
 from pipelines.terminal import LogHandler, TerminalBar, copy_lines, lines_above_bars
 from schemas.errors import InputError, TrainingError

@@ -8,6 +8,8 @@ from typing import Any, get_args
 import pytest
 import torch
 from support.batch_builder import VOCAB, random_model, small_config, write_files
+from support.finetuning_builder import tag_rows, trial_config, trial_job, write_examples
+from support.store_builder import as_given
 from support.task_model_builder import (
     OUTPUTS,
     TAGGED,
@@ -19,9 +21,18 @@ from support.task_model_builder import (
 )
 
 from model.attention import seed_dropout
-from model.finetuning.feature_tagger import FeatureTagger, feature_tagger_from_checkpoint
+from model.bert import BertModel
+from model.finetuning.feature_tagger import FeatureTagger
+from model.finetuning.setup import open_trial
 from model.hf_weights import save_model
 from model.optim import build_optimizer
+from pipelines.wordpiece.tokenizer import tokenizer_config_json
+from pipelines.wordpiece.vocab_files import (
+    FIXED_TOKENS,
+    TOKENIZER_CONFIG_FILE,
+    VOCAB_FILE,
+    vocab_text,
+)
 from schemas.errors import ConfigError
 from schemas.finetune_configs import LayerChoice
 from schemas.model_configs import OptimizerConfig
@@ -109,7 +120,8 @@ def test_lstm_is_that_of_torch_in_each_window() -> None:
 def test_new_lstm_has_weights_of_torchs_size_and_remembers() -> None:
     state = torch.random.get_rng_state()
     config = small_config(num_hidden_layers=4)
-    one = FeatureTagger(config, vocab_size=VOCAB, outputs=3, lstm_hidden_size=12, seed=5)
+    encoder = BertModel(config, vocab_size=VOCAB)
+    one = FeatureTagger(encoder, vocab_size=VOCAB, outputs=3, lstm_hidden_size=12, seed=5)
     assert torch.equal(torch.random.get_rng_state(), state)
     layer: Any = one.lstm[0]
     bound = 12**-0.5
@@ -129,17 +141,48 @@ def test_encoders_with_too_few_layers_are_refused(layers: LayerChoice, encoder_l
         random_tagger(layers, config=small_config(num_hidden_layers=encoder_layers))
 
 
+def open_tagger(folder: Path, checkpoint: str | None, *, vocabulary: Path, **fields: Any) -> Any:
+    """The model of a trial on generated documents."""
+    rows = {"train": tag_rows(2, split="train")}
+    labels = ("O", "B-PER", "I-PER")
+    examples = write_examples(folder / "examples", "conll-2003", splits=rows, labels=labels)
+    how = {"method": "feature-based", "feature_layers": "last", "max_seq_length": 8}
+    config = trial_config(checkpoint, **how, **fields)
+    rules = {"statistics": {"lowercase": False}}
+    pieces = as_given("vocabulary", str(vocabulary)).model_copy(update=rules)
+    return open_trial(trial_job(folder, examples, config=config, vocabulary=pieces)).model
+
+
+def write_vocabulary(folder: Path) -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / VOCAB_FILE).write_text(vocab_text(FIXED_TOKENS), encoding="utf-8")
+    (folder / TOKENIZER_CONFIG_FILE).write_text(tokenizer_config_json(lowercase=False))
+    return folder
+
+
 @pytest.mark.parametrize("objective", ["mlm+nsp", "left-to-right"])
 def test_tagger_starts_from_a_checkpoint(tmp_path: Path, objective: Any) -> None:
     pretrained = random_model(objective=objective)
-    folder = write_files(save_model(pretrained), tmp_path)
-    shape: dict[str, Any] = {"outputs": 3, "layers": "last", "lstm_hidden_size": 12, "seed": 7}
-    model, _ = feature_tagger_from_checkpoint(str(folder), dropout=0.2, **shape)
-    assert model.is_causal == (objective == "left-to-right")
-    for name, value in model.bert.named_parameters():
+    folder = write_vocabulary(write_files(save_model(pretrained), tmp_path / "checkpoint"))
+    one, again, other = (
+        open_tagger(tmp_path, str(folder), vocabulary=folder, restart=number)
+        for number in (0, 0, 1)
+    )
+    assert isinstance(one, FeatureTagger)
+    assert one.is_causal == (objective == "left-to-right")
+    for name, value in one.bert.named_parameters():
         assert torch.equal(value, dict(pretrained.bert.named_parameters())[name])
         assert not value.requires_grad
-    # The new weights are those of a new tagger with this seed.
-    fresh = dict(FeatureTagger(small_config(), vocab_size=VOCAB, **shape).named_parameters())
-    for name, value in model.named_parameters():
-        assert name.startswith("bert.") or torch.equal(value, fresh[name])
+    first, second, third = (dict(model.named_parameters()) for model in (one, again, other))
+    drawn = [name for name in first if not name.startswith("bert.") and first[name].ndim > 1]
+    assert drawn
+    assert all(torch.equal(first[name], second[name]) for name in drawn)
+    assert not any(torch.equal(first[name], third[name]) for name in drawn)
+
+
+def test_encoder_from_scratch_is_frozen_too(tmp_path: Path) -> None:
+    folder = write_vocabulary(tmp_path / "vocabulary")
+    model = open_tagger(tmp_path, None, vocabulary=folder, model={"preset": "tiny"})
+    assert isinstance(model, FeatureTagger)
+    assert not any(weight.requires_grad for weight in model.bert.parameters())
+    assert model.bert.embeddings.word.weight.any()

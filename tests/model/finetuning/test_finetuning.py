@@ -24,13 +24,13 @@ from support.finetuning_builder import (
 
 from model.bert import BertModel
 from model.data.batches import TokenBatch
-from model.finetuning import loop
+from model.finetuning import trial
 from model.finetuning.batches import TaskStep
 from model.finetuning.jobs import CURVE_FILE, TrialJob
-from model.finetuning.loop import train_trial
 from model.finetuning.prediction import Predictor, answer
 from model.finetuning.saved_models import load_task_model
 from model.finetuning.setup import TrialSetup, open_trial
+from model.finetuning.trial import train_trial
 from model.tasks import TASKS
 from model.tasks.examples import read_examples
 from model.tasks.prediction_files import read_lines, to_lines
@@ -187,8 +187,8 @@ def test_restarts_differ_in_order_and_in_new_weights_alone(
         config = trial_config(checkpoint, restart=restart)
         setup = open_trial(trial_job(tmp_path / "work", sst, config=config))
         states.append(setup.model.state_dict())
-        (phase,) = loop.phases_of(setup)
-        steps = loop.steps_of(phase, setup, done=0)
+        (phase,) = trial.phases_of(setup)
+        steps = trial.steps_of(phase, setup, done=0)
         orders.append([unit for step in steps for unit in step.units])
     changed = {name for name, value in states[0].items() if not torch.equal(value, states[1][name])}
     assert changed == {"classifier.weight"}
@@ -388,7 +388,7 @@ def test_gpu_batches_are_prepared_and_pinned_by_a_thread(
     config = trial_config(write_checkpoint(tmp_path / "bert"))
     job = trial_job(tmp_path, sentiment(tmp_path / "examples"), config=config)
     checkpoints = Checkpoints(str(tmp_path / "checkpoints"), keep_last=1)
-    trainer = loop.FineTuningTrainer(open_trial(job), checkpoints=checkpoints, stop=StopRequest())
+    trainer = trial.FineTuningTrainer(open_trial(job), checkpoints=checkpoints, stop=StopRequest())
     with closing(trainer):
         plain = [step.units.tolist() for step in trainer.batches()]
         trainer.group = ProcessGroup(0, 1, torch.device("cuda"))

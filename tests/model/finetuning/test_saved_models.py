@@ -25,9 +25,8 @@ from support.task_model_builder import (
     written,
 )
 
-from model.finetuning.heads import HEADS
 from model.finetuning.saved_models import load_task_model, save_task_model
-from model.finetuning.task_model import TaskModel
+from model.finetuning.task_model import HEADS, TaskModel
 from schemas.errors import CheckpointError, TrainingError
 from schemas.finetune_configs import FeaturesConfig, TaskTypeName
 

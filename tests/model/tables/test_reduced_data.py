@@ -18,13 +18,12 @@ from flows.report.rendering import section
 from flows.report.results import show_results
 from flows.run.stages import get_stage
 from model.build_examples import build_examples
-from model.finetuning.loop import train_trial
+from model.finetuning.trial import train_trial
 from model.summaries import score_cut
-from model.tables.document import Tables
 from model.tables.filled_tables import fill_tables
 from model.tables.paper import GLUE_TABLE
-from model.task_results import Cut
-from model.tasks.reduced_data import examples_cut
+from model.tables.render import Tables
+from model.task_results import Cut, examples_cut
 from model.training.stopping import StopRequest
 from schemas.execution_configs import ExecutionConfig
 from schemas.finetune_configs import ExamplesConfig, TabulateConfig

@@ -10,8 +10,8 @@ from flows.report.rendering import section
 from flows.report.results import show_results
 from flows.report.sweep_charts import read_lines, sweep_figure
 from model.tables.compare import MEAN
-from model.tables.document import Tables
 from model.tables.filled_tables import FilledTable
+from model.tables.render import Tables
 from schemas.finetune_configs import ExpandedAxis
 
 TASKS_SWEEP = {

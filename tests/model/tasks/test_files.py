@@ -14,7 +14,7 @@ from support import complexity
 from support.task_rows import read, write
 
 import model.tasks.files
-from model.tasks.files import base_name, file_lines, open_data, read_json
+from model.tasks.files import base_name, open_data
 from schemas.errors import InputError, TaskDataError
 
 QUESTION = {
@@ -86,15 +86,19 @@ def test_name_of_task_file_holds_no_secret_of_its_address(address: str) -> None:
     ],
 )
 def test_lines_end_at_line_feeds_alone(tmp_path: Path, content: bytes, lines: list[bytes]) -> None:
-    assert list(file_lines(write(tmp_path / "a", content))) == lines
+    with open_data(write(tmp_path / "a", content)) as data:
+        assert list(data.lines()) == lines
 
 
 @pytest.mark.parametrize(
     ("content", "expected"), [(b"", "empty"), (b" \n\n", "empty"), (b"PAR1PAR1", "Parquet")]
 )
 def test_json_is_expected(tmp_path: Path, content: bytes, expected: str) -> None:
-    with pytest.raises(TaskDataError, match=f"expected JSON, got .*{expected}"):
-        read_json(write(tmp_path / "a", content), error=TaskDataError)
+    with (
+        open_data(write(tmp_path / "a", content)) as data,
+        pytest.raises(TaskDataError, match=f"expected JSON, got .*{expected}"),
+    ):
+        data.read_json(TaskDataError)
 
 
 @pytest.mark.parametrize(

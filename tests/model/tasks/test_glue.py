@@ -325,9 +325,10 @@ def test_json_values_that_no_table_can_hold_are_bad_rows(tmp_path: Path) -> None
     assert [row.reason for row in bad] == [
         *("no-text", "unknown-label", "malformed-id", "unknown-label", "no-answer"),
     ]
-    huge = f'{{"sentence1": "a", "sentence2": "b", "score": {10**400}}}'
-    _, bad = read("sts-b", "dev", write(tmp_path / "b.jsonl", huge))
-    assert [row.reason for row in bad] == ["score-not-a-number"]
+    scores = [str(10**400), "true", "false"]
+    lines = [f'{{"sentence1": "a", "sentence2": "b", "score": {score}}}' for score in scores]
+    _, bad = read("sts-b", "dev", write(tmp_path / "b.jsonl", "\n".join(lines)))
+    assert [row.reason for row in bad] == ["score-not-a-number"] * 3
 
 
 # Custom tables

@@ -7,7 +7,8 @@ from seqeval.metrics import accuracy_score, classification_report
 from seqeval.metrics.sequence_labeling import get_entities
 from support.task_rows import faults, read, write
 
-from model.tasks.entities import Entity, EntityCounts, entities_of, iob2, is_tag
+from model.tasks.ner import Entity, entities_of, iob2, is_tag
+from model.tasks.tagging import EntityCounts
 from schemas.arrow import TAG_EXAMPLES
 from schemas.errors import MissingInputError, TaskDataError
 

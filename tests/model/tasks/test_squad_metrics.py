@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from support.cli_runner import Cli
 from support.qa_builder import real_examples
 
+from model.tasks.prediction_files import read_answers
 from model.tasks.squad_metrics import (
     Gold,
     gold_answers,
     normalize_answer,
-    read_predictions,
     score_question,
     score_texts,
     texts_by_id,
@@ -101,9 +101,9 @@ def test_real_predictions_get_their_official_scores(
 ) -> None:
     examples = real_examples(real_data, "squad-1.1", "dev", "dev-v1.1.json.gz")
     file = str(real_data / f"squad/predictions-v1.1-{name}.json.gz")
-    predictions = texts_by_id(read_predictions(file))
+    predictions = texts_by_id(read_answers(file))
     golds = gold_answers(examples, has_unanswerable=False)
-    scores = score_texts(golds, predictions, has_unanswerable=False)
+    scores = score_texts(golds, predictions)
     assert {key: round(100 * value, 3) for key, value in scores.items()} == {"em": em, "f1": f1}
     ids = {gold.id for gold in golds}
     assert (len(ids - predictions.keys()), len(predictions.keys() - ids)) == (unanswered, unknown)
@@ -112,7 +112,7 @@ def test_real_predictions_get_their_official_scores(
 @given(WORDS, st.lists(WORDS, max_size=3), st.booleans())
 def test_scores_are_those_of_the_plain_rules(text: str, golds: list[str], is_2_0: bool) -> None:
     (gold,) = gold_answers(answer_table([golds]), has_unanswerable=is_2_0)
-    results = score_question(text, gold, has_unanswerable=is_2_0)
+    results = score_question(text, gold)
     assert results == pytest.approx(plain_scores(text, golds, is_2_0=is_2_0))
 
 
@@ -134,7 +134,7 @@ def test_normalised(text: str, expected: str) -> None:
 
 def test_unanswered_questions_count_0() -> None:
     golds = [Gold("q1", ("mill",), True), Gold("q2", ("race",), True)]
-    scores = score_texts(golds, {"q1": "mill", "q9": "x"}, has_unanswerable=False)
+    scores = score_texts(golds, {"q1": "mill", "q9": "x"})
     assert scores == {"em": 0.5, "f1": 0.5}
 
 
@@ -155,7 +155,7 @@ def test_other_files_are_refused(tmp_path: Path, content: str, expected: str) ->
     path = tmp_path / "answers.json"
     path.write_text(content)
     with pytest.raises(PredictionsError, match=expected):
-        read_predictions(str(path))
+        read_answers(str(path))
 
 
 def test_answers_of_squad_2_are_scored_by_the_command(

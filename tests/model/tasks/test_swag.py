@@ -79,6 +79,8 @@ def test_another_file_is_refused(write_csv):
     [
         ({"label": -1}, "no-answer"),
         ({"label": 10**400}, "unknown-label"),
+        ({"label": True}, "unknown-label"),
+        ({"label": False}, "unknown-label"),
         ({"sent1": "\ud800"}, "no-text"),
         ({"sent2": "\ud800"}, "no-text"),
         ({"sent2": 7}, "no-text"),

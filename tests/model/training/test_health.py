@@ -29,7 +29,7 @@ from support.store_builder import as_given
 from support.training_builder import SmallCorpus, as_phase, published
 
 from flows.recipes.loader import load_recipe
-from model.finetuning.loop import train_trial
+from model.finetuning.trial import train_trial
 from model.pretraining.loop import train
 from model.pretraining.publish import publish
 from model.summaries import summarize_phase

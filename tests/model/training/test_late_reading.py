@@ -19,7 +19,7 @@ from support.finetuning_builder import (
 from support.training_builder import SmallCorpus, curve_lines
 
 from model import bert
-from model.finetuning.loop import train_trial
+from model.finetuning.trial import train_trial
 from model.pretraining import evaluation
 from model.pretraining.loop import PretrainingTrainer, train
 from model.pretraining.setup import open_setup

@@ -63,7 +63,7 @@ from model.training.worker_process import _call
 assert main(pretraining) == 0
 assert "torch._dynamo" not in sys.modules  # it takes as long to load as torch
 refusal.names.remove("tokenizers")  # fine-tuning tokenizes its examples
-_call("model.finetuning.loop:train_trial", open(trial).read(), stop=StopRequest())
+_call("model.finetuning.trial:train_trial", open(trial).read(), stop=StopRequest())
 """
 
 

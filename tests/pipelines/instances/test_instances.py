@@ -14,7 +14,7 @@ import pytest
 from pipelines.counters import Counters, check_balance
 from pipelines.instances.masking import VocabularyIds, read_vocabulary_ids
 from pipelines.instances.next_sentence_pool import NextSentencePool
-from pipelines.instances.pairing import InstanceBatch, create_instances
+from pipelines.instances.pairing import BATCH_TOKENS, InstanceBatch, create_instances
 from pipelines.instances.token_documents import TokenDocuments
 from pipelines.wordpiece.tokenizer import WordPieceTokenizer
 from schemas.corpus_configs import InstancesConfig, MaskingConfig
@@ -50,15 +50,19 @@ def make(
 ) -> tuple[InstanceBatch, Counters]:
     """All batches put together; shard 0 is A's."""
     counters = Counters()
-    batches = create_instances(
-        NextSentencePool(shards),
-        config,
-        vocabulary=vocabulary,
-        pass_number=pass_number,
-        count=counters.count,
-        **options,
+    batches = list(
+        create_instances(
+            NextSentencePool(shards),
+            config,
+            vocabulary=vocabulary,
+            pass_number=pass_number,
+            count=counters.count,
+            **options,
+        )
     )
-    return together(list(batches)), counters
+    most_tokens = 2 * options.get("batch_tokens", BATCH_TOKENS)
+    assert all(len(batch) == 1 or len(batch.input_ids) <= most_tokens for batch in batches)
+    return together(batches), counters
 
 
 def together(batches: list[InstanceBatch]) -> InstanceBatch:

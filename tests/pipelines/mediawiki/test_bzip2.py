@@ -168,6 +168,23 @@ def test_blocks_of_bzip2_itself(tmp_path: Path) -> None:
     assert documents_of(source(path, target_split_bytes=40_000)) == (whole, counted)
 
 
+def test_progress_within_a_range_rises_to_its_end(
+    tmp_path: Path, pages: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "x.bz2"
+    path.write_bytes(write_stream(pieces_of(pages, 500)))
+    reported: list[float] = []
+    monkeypatch.setattr(bzip2_blocks, "report_fraction", reported.append)
+    first, *others = cut(path, 2000)
+    assert first.start == 0
+    assert len(others) > 3
+    for part in others:
+        reported.clear()
+        read_ranges(path.read_bytes(), [part])
+        assert reported == sorted(reported)
+        assert 0 < reported[0] < 0.9 < reported[-1] <= 1.01
+
+
 def test_blocks_to_split_at_are_cached(
     tmp_path: Path, pages: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
