@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from model.tasks.files import base_name, file_lines, shown
+from model.tasks.files import base_name, open_data, shown
 from model.tasks.sentences import (
     CUSTOM_IDS,
     IDS,
@@ -71,16 +71,15 @@ def _read_dev_pairs(url: str) -> set[tuple[str, ...]]:
             f"of the pairs that are dev, found {', '.join(sorted(siblings))}. Download GLUE's "
             f"{' or '.join(DEV_IDS)}, or give GLUE's own train.tsv and dev.tsv"
         )
-    pairs = set[tuple[str, ...]]()
-    for number, line in enumerate(file_lines(dev_ids), start=1):
-        pair = tuple(line.decode(errors="replace").split())
+    with open_data(dev_ids) as data:
+        lines = [tuple(line.decode(errors="replace").split()) for line in data.lines()]
+    for number, pair in enumerate(lines, start=1):
         if len(pair) != 2:
             raise TaskDataError(
                 f"{dev_ids}: line {number}: expected two ids with a tab between, found "
                 f"{shown(' '.join(pair))}"
             )
-        pairs.add(pair)
-    return pairs
+    return set(lines)
 
 
 def _glue(
