@@ -74,11 +74,7 @@ from model.training.distributed import ProcessGroup, choose_device, choose_preci
 from model.training.loop import StepMetrics, Trainer, TrainingState, compile_blocks
 from model.training.progress import Amounts, TrainingProgress
 from model.training.stopping import StopRequest
-from model.training.throughput import (
-    batch_flops,
-    peak_flops,
-    peak_memory,
-)
+from model.training.throughput import peak_flops, peak_memory, step_flops
 from pipelines.seeds import key_for
 from schemas.model_configs import PRESETS, ModelConfig, PretrainConfig
 
@@ -294,10 +290,9 @@ class CaseTrainer(PretrainingTrainer):
             is_compiled=self.config.compile,
         )
         predictions, pairs = len(batch.masked_ids), len(batch.tokens.lengths)
-        tokens = int(batch.tokens.lengths.sum())
         if device.type == "cuda":
             batch = batch.pin_memory()  # as the loader does
-        self.batch = StepBatch((batch,), predictions, pairs, pairs, tokens)
+        self.batch = StepBatch((batch,), predictions, pairs, batch.tokens.lengths)
 
     def batches(self) -> Generator[StepBatch]:
         for _ in self.timer:
@@ -401,7 +396,14 @@ def add_speed(
         compiled = measurement.compiled
         run_peer(case, batch, device=device, timer=timer, compiled=compiled)
     timer.stop()
-    flops = batch_flops(case.config, vocab_size=VOCAB, batches=[batch]) * timer.steps
+    lengths = batch.tokens.lengths
+    flops = timer.steps * step_flops(
+        case.config,
+        vocab_size=VOCAB,
+        lengths=lengths,
+        predictions=len(batch.masked_ids),
+        pooled=len(lengths),
+    )
     peak = settings.peaks[case.precision]
     return replace(
         measurement,

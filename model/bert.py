@@ -15,12 +15,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from model.attention import AttentionLayout, Dropout, SelfAttention, attention_layout, seed_dropout
-from model.data.batches import PretrainingBatch, TokenBatch
+from model.data.batches import IGNORE_INDEX, PretrainingBatch, TokenBatch
 from pipelines.seeds import key_for
 from schemas.model_configs import ModelConfig, Objective
-
-IGNORED = -100
-"""Label of rows without loss, as in `torch.nn.CrossEntropyLoss`."""
 
 _ALIGNMENT = {"cpu": 1}
 _ALIGNMENT_ELSEWHERE = 64
@@ -51,7 +48,7 @@ def cross_entropy_sums(logits: Tensor, labels: Tensor, *, scale: float) -> LossS
         scale: Factor of the sum in `loss`.
     """
     exact = logits if logits.dtype == torch.float64 else logits.float()
-    total = functional.cross_entropy(exact, labels, ignore_index=IGNORED, reduction="sum")
+    total = functional.cross_entropy(exact, labels, ignore_index=IGNORE_INDEX, reduction="sum")
     correct = (logits.detach().argmax(1) == labels).sum()  # never true of an ignored row
     return LossSums(total * scale, total.detach(), correct)
 

@@ -13,12 +13,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from model.finetuning.jobs import RECORDS, TrialJob
-from model.hf_config import check_layout
+from model.hf_config import check_layout, checkpoint_raw_inputs
 from model.training.artifact_files import (
     OPTIMIZER_FILE,
     STATE_FILE,
     at_snapshot,
-    checkpoint_raw_inputs,
     without_snapshots,
     write_folder,
 )

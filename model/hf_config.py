@@ -6,7 +6,7 @@ Checkpoints are untrusted input: every value of their JSON is validated.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -14,8 +14,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from pipelines.io.file_systems import file_system, read_file
 from pipelines.io.hub import download_advice as hub_advice
 from pipelines.io.hub import hub_error, is_hub_url, split_revision
+from pipelines.io.raw_files import digest_file
 from pipelines.wordpiece.vocab_files import TOKENIZER_FILE, VOCAB_FILE, read_vocab
 from schemas.errors import BertloomError, CheckpointError, MissingInputError
+from schemas.manifest import RawInput
 from schemas.model_configs import ModelConfig, Objective
 
 CONFIG_FILE = "config.json"
@@ -121,6 +123,28 @@ def check_layout(folder_url: str, *, needs_vocabulary: bool = False) -> HFConfig
             )
         read_vocab(f"{folder}/{vocabulary_in(names)}")
     return config
+
+
+def checkpoint_raw_inputs(folder_url: str, *, optional: Iterable[str] = ()) -> tuple[RawInput, ...]:
+    """Return the files of a checkpoint in Hugging Face's layout outside the store.
+
+    Args:
+        folder_url: Folder of the checkpoint, local or any fsspec URL.
+        optional: Names of further files that may be missing.
+
+    Raises:
+        MissingInputError: The checkpoint does not exist.
+        CheckpointError: Its config.json does not describe a supported BERT.
+    """
+    check_layout(folder_url)
+    names = names_in(folder_url)
+    required = [CONFIG_FILE, WEIGHTS_FILE, *{vocabulary_in(names)}.intersection(names)]
+    files = []
+    for name in [*required, *(name for name in optional if name in names and name not in required)]:
+        uri = f"{folder_url.rstrip('/')}/{name}"
+        size, digests = digest_file(uri)
+        files.append(RawInput(name=name, uri=uri, size_bytes=size, sha256=digests["sha256"]))
+    return tuple(files)
 
 
 def vocabulary_in(names: Collection[str]) -> str:

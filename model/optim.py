@@ -9,15 +9,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from schemas.errors import CheckpointError
-from schemas.model_configs import OptimizerConfig, ScheduleConfig
-
-Unit = Literal["steps", "tokens", "minutes"]
+from schemas.model_configs import BudgetUnit, OptimizerConfig, ScheduleConfig
 
 STEP_WITHOUT_BIAS_CORRECTION = float(2**62)
 """At this step, 1 - beta ** step is exactly 1.0 for every float beta < 1."""
@@ -249,15 +247,11 @@ class Optimizer:
             shape = self._parameters[name].shape
             for key in keys[len(shape)] - state.keys():
                 raise _mismatch(where, f"{key}.{name}", expected=shape, actual=None)
-        whole = self._optimizer.state_dict()
+        numbers = enumerate(self._parameters)  # torch's, too
+        by_number = {number: states[name] for number, name in numbers if name in states}
+        groups = self._optimizer.state_dict()["param_groups"]
         # A step on the CPU stays there; torch moves the other tensors.
-        numbers = {
-            name: number
-            for group in whole["param_groups"]
-            for name, number in zip(group["param_names"], group["params"], strict=True)
-        }
-        whole["state"] = {numbers[name]: state for name, state in states.items()}
-        self._optimizer.load_state_dict(whole)
+        self._optimizer.load_state_dict({"state": by_number, "param_groups": groups})
 
 
 def _as_tensor(value: object, name: str) -> Tensor:
@@ -297,7 +291,7 @@ def learning_rate(
     total: float,
     peak: float,
     schedule: ScheduleConfig,
-    unit: Unit = "steps",
+    unit: BudgetUnit = "steps",
 ) -> float:
     """Return the learning rate of the update at a position of the budget.
 

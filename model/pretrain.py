@@ -10,13 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from model.hf_config import checkpoint_raw_inputs
 from model.pretraining.job import TrainingJob
-from model.training.artifact_files import (
-    OPTIMIZER_FILE,
-    STATE_FILE,
-    checkpoint_raw_inputs,
-    without_snapshots,
-)
+from model.training.artifact_files import OPTIMIZER_FILE, STATE_FILE, without_snapshots
 from pipelines.io.stage_inputs import check_files
 from pipelines.progress import current_step_name
 from schemas.execution_configs import ExecutionConfig

@@ -106,6 +106,9 @@ class ModelConfig(Config):
         return self.intermediate_size or 4 * self.hidden_size
 
 
+BudgetUnit = Literal["steps", "tokens", "minutes"]
+
+
 class BudgetConfig(Config):
     """Length of a phase: exactly one of these."""
 
@@ -117,6 +120,18 @@ class BudgetConfig(Config):
 
     max_minutes: float | None = Field(default=None, gt=0.0, allow_inf_nan=False)
     """Training time over all restarts. Such a run is not reproducible."""
+
+    @property
+    def unit(self) -> BudgetUnit:
+        """Unit of the budget."""
+        if self.max_steps is not None:
+            return "steps"
+        return "minutes" if self.max_tokens is None else "tokens"
+
+    @property
+    def size(self) -> float:
+        """Size of the budget in its unit."""
+        return float(self.max_steps or self.max_tokens or self.max_minutes or 0.0)
 
     def _problems(self) -> Iterator[str]:
         yield from expect_one(self, "max_steps", "max_tokens", "max_minutes")

@@ -154,7 +154,7 @@ def _batch_tokens(recipe: Mapping[str, Any]) -> int:
 
 def _measure_budget(recipe: Mapping[str, Any], *, minutes: float) -> list[int]:
     """Return the number of steps of each phase that take `minutes` on this machine."""
-    from model.pretraining.speed import measure_step_seconds  # loads torch
+    from model.training.throughput import measure_step_seconds  # loads torch
 
     config = PretrainConfig.model_validate(recipe["pretrain"]["short"])
     vocab_size = recipe["build_vocabulary"]["vocab_size"]

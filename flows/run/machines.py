@@ -34,8 +34,7 @@ from flows.store.activity import HeartbeatThread
 from flows.store.artifacts import ArtifactStore
 from flows.store.records import Record
 from flows.store.runs import RunState
-from model.pretraining.job import train_job_file
-from model.training.machines import JoinedTraining, Rendezvous
+from model.pretraining.job import JoinedTraining, Rendezvous
 from schemas.errors import ConfigError, MachinesError, RunnerError, TrainingError, UsageError
 from schemas.recipe import Recipe
 
@@ -501,7 +500,7 @@ class Follower:
                 self._options.endpoint, self._options.nnodes, self._options.node_rank, current
             )
             self.beacon.update(state="training", training=current, failure="")
-            self._training = JoinedTraining(train_job_file, leader.job, rendezvous)
+            self._training = JoinedTraining(leader.job, rendezvous)
 
     def _report_end(self, failure: str) -> None:
         self._training = None

@@ -48,7 +48,7 @@ from flows.store.leases import Lease, acquire_or_holder
 from flows.store.pointers import pointer_to
 from flows.store.runs import RunRecord, RunState
 from flows.store.verification import quarantine, verify
-from model.training.machines import MachineGroup, machines_scope
+from model.pretraining.job import MachineGroup, machines_scope
 from model.training.workers import stop_running_calls
 from pipelines.progress import progress_listener
 from pipelines.runners.job_context import Submission, job_name, submission_scope

@@ -17,7 +17,7 @@ from flows.store.artifacts import ArtifactStore, Attempt
 from flows.store.leases import Lease
 from flows.store.pointers import now
 from flows.store.runs import StepRecord
-from model.training.folder_lock import LOCK_FILE, lock_holder
+from model.training.checkpoints import LOCK_FILE, lock_holder
 from model.training.health import read_warnings
 from model.training.workers import call_group
 from pipelines.progress import step_scope

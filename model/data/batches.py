@@ -13,6 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+IGNORE_INDEX = -100
+"""Label without loss, as in `torch.nn.CrossEntropyLoss` and in transformers."""
+
 
 def to_device(tensor: torch.Tensor, device: torch.device | str) -> torch.Tensor:
     """Copy a tensor to a device; to a GPU from pinned memory, so that the host does not wait."""
@@ -100,12 +103,15 @@ class StepBatch(NamedTuple):
         predictions: Number of tokens to predict in the global batch.
         pairs: Number of instances of the global batch with a next sentence label of 0 or 1; 0 if
             the objective has no next sentence prediction.
-        instances: Number of instances in the global batch.
-        tokens: Number of tokens in the global batch.
+        lengths: Tokens of each instance of the global batch, int64.
     """
 
     micro_batches: tuple[PretrainingBatch, ...]
     predictions: int
     pairs: int
-    instances: int
-    tokens: int
+    lengths: npt.NDArray[np.int64]
+
+    @property
+    def tokens(self) -> int:
+        """Number of tokens in the global batch."""
+        return int(self.lengths.sum())

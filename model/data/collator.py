@@ -7,14 +7,11 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from model.data.batches import PretrainingBatch, TokenBatch
+from model.data.batches import IGNORE_INDEX, PretrainingBatch, TokenBatch
 from model.data.dataset import InstanceRows
 from model.data.masks import next_tokens
 from pipelines.arrays import Int64s, offsets_of, ranges
 from schemas.model_configs import Objective
-
-IGNORE_INDEX = -100
-"""Label that `torch.nn.CrossEntropyLoss`, and so transformers, ignores."""
 
 
 class MicroBatchCollator(NamedTuple):

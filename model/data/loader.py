@@ -130,8 +130,7 @@ class PretrainingDataLoader:
             micro_batches=micro_batches,
             predictions=self._count_predictions(headers, epochs, own=own),
             pairs=int(np.count_nonzero(headers.next_sentence_label >= 0)) if has_pairs else 0,
-            instances=len(headers.rows),
-            tokens=int(headers.lengths.sum()),
+            lengths=headers.lengths,
         )
 
     def _with_masks(self, instances: InstanceRows, epochs: Int64s) -> InstanceRows:

@@ -24,9 +24,7 @@ from model.data.batches import PretrainingBatch, to_device
 from model.data.dataset import InstanceDataset
 from model.data.loader import eval_batches
 from model.data.masks import next_tokens, restore_tokens
-from model.pretraining.job import TrainingJob
 from model.pretraining.setup import PretrainingSetup
-from model.training.distributed import ProcessGroup
 from pipelines.instances import HELD_OUT, HELD_OUT_PREFIX
 from pipelines.instances.masking import VocabularyIds
 from pipelines.instances.notes import describe_sample, is_too_small
@@ -36,38 +34,34 @@ from schemas.model_configs import Objective
 class HeldOutEvaluator:
     """Evaluates a phase on held-out instances; each process takes its share of them."""
 
-    def __init__(
-        self, instances: InstanceDataset, setup: PretrainingSetup, *, group: ProcessGroup
-    ) -> None:
-        config = setup.config
-        self._group = group
+    def __init__(self, setup: PretrainingSetup) -> None:
+        config, group = setup.config, setup.group
+        self._group, self._collator = group, setup.collator()
         self._has_nsp = config.objective == "mlm+nsp"
-        # Rows are sorted by source, so the sample is spread evenly over all of them.
-        count = min(len(instances), config.evaluation.max_eval_samples)
-        sample = np.arange(count) * len(instances) // count
-        rows = sample[group.rank :: group.world_size]
-        self._instances, self._setup, self._rows = instances, setup, rows
-        counts = count_labels(
-            setup.instances, vocabulary=setup.vocabulary, objective=config.objective
-        )
-        self._unigram_costs = token_costs(counts)
-
-    def _batches(self) -> Iterator[PretrainingBatch]:
-        return eval_batches(self._instances, rows=self._rows, collator=self._setup.collator())
-
-    @classmethod
-    def open(cls, job: TrainingJob, *, group: ProcessGroup, setup: PretrainingSetup) -> Self | None:
-        """Return the job's held-out instances, or None."""
-        if not any(entry.path.startswith(HELD_OUT_PREFIX) for entry in job.instances.files):
-            return None
-        instances = InstanceDataset.open(
-            job.instances,
+        self._instances = InstanceDataset.open(
+            setup.job.instances,
             vocab_size=setup.model.vocab_size,
-            max_seq_length=setup.max_seq_length,
+            max_seq_length=setup.model.config.max_position_embeddings,
             part="held-out",
             ranks=group,
         )
-        return cls(instances, setup, group=group) if len(instances) else None
+        # Rows are sorted by source, so the sample is spread evenly over all of them.
+        count = min(len(self._instances), config.evaluation.max_eval_samples)
+        sample = np.arange(count) * len(self._instances) // count
+        self._rows = sample[group.rank :: group.world_size]
+        self._unigram_costs = unigram_costs(
+            setup.instances, vocabulary=setup.vocabulary, objective=config.objective
+        )
+
+    @classmethod
+    def open(cls, setup: PretrainingSetup) -> Self | None:
+        """Open the held-out instances of a phase; None if it has none."""
+        files = setup.job.instances.files
+        has_held_out = any(entry.path.startswith(HELD_OUT_PREFIX) for entry in files)
+        return cls(setup) if has_held_out else None
+
+    def _batches(self) -> Iterator[PretrainingBatch]:
+        return eval_batches(self._instances, rows=self._rows, collator=self._collator)
 
     def evaluate(self, model: BertForPretraining, *, is_bf16: bool) -> dict[str, float]:
         """Return means over all instances: `loss, mlm_loss, perplexity, mlm_accuracy,
@@ -132,36 +126,31 @@ def held_out_caution(counters: Mapping[str, int]) -> str:
     return f"only {describe_sample(*size)}" if is_too_small(*size) else ""
 
 
-Costs = npt.NDArray[np.float64]
-
 _INSTANCES = 2_000
 _PSEUDO_COUNT = 0.1
 """Count of a token that the sample lacks. A whole count would give rare tokens of a large
 vocabulary too much weight and make the baseline worse than the true frequencies."""
 
 
-def count_labels(
+def unigram_costs(
     instances: InstanceDataset, *, vocabulary: VocabularyIds, objective: Objective
-) -> npt.NDArray[np.int64]:
-    """Count the tokens that training may ask for in a sample of the training instances.
+) -> npt.NDArray[np.float64]:
+    """Return the loss of each token for a model that knows only how frequent tokens are.
 
-    Masks fall on any token but [CLS] and [SEP], so every other token of an instance counts, also
-    one that is not masked. The sample is spread evenly over all instances.
+    Frequencies are those of the tokens that training may ask for, in a sample that is spread evenly
+    over the training instances. Masks fall on any token but [CLS] and [SEP], so every other token
+    counts, also one that is not masked.
 
     Returns:
-        int64 of shape (vocab_size,).
+        -log(frequency) in nats, float64 of shape (vocab_size,).
     """
     size = min(len(instances), _INSTANCES)
     sample = instances.gather(np.arange(size) * len(instances) // size)
     if objective == "left-to-right":
-        return np.bincount(next_tokens(sample).masked_ids, minlength=vocabulary.vocab_size)
-    counts = np.bincount(restore_tokens(sample).input_ids, minlength=vocabulary.vocab_size)
-    counts[[vocabulary.cls_id, vocabulary.sep_id]] = 0
-    return counts
-
-
-def token_costs(counts: npt.NDArray[np.int64]) -> Costs:
-    """Return -log(frequency) of every token in nats, float64 of shape (vocab_size,)."""
+        counts = np.bincount(next_tokens(sample).masked_ids, minlength=vocabulary.vocab_size)
+    else:
+        counts = np.bincount(restore_tokens(sample).input_ids, minlength=vocabulary.vocab_size)
+        counts[[vocabulary.cls_id, vocabulary.sep_id]] = 0
     smoothed = counts + _PSEUDO_COUNT
-    costs: Costs = -np.log(smoothed / smoothed.sum())
+    costs: npt.NDArray[np.float64] = -np.log(smoothed / smoothed.sum())
     return costs

@@ -14,10 +14,8 @@ from model.data.batches import PretrainingBatch, StepBatch
 from model.optim import learning_rate
 from model.pretraining.evaluation import HeldOutEvaluator, held_out_caution
 from model.pretraining.job import TrainingJob
-from model.pretraining.setup import PretrainingSetup, open_setup
-from model.pretraining.state import IntervalSums, Snapshots
+from model.pretraining.setup import IntervalSums, PretrainingSetup, open_setup
 from model.training.artifact_files import CURVES_FOLDER
-from model.training.checkpoints import Checkpoints
 from model.training.distributed import init_distributed
 from model.training.health import PAGE
 from model.training.log import (
@@ -28,9 +26,9 @@ from model.training.log import (
     describe_step,
 )
 from model.training.loop import StepMetrics, Trainer
-from model.training.progress import PROGRESS_FILE, TrainingProgress, budget_unit
+from model.training.progress import PROGRESS_FILE, TrainingProgress
 from model.training.stopping import StopRequest
-from model.training.throughput import ThroughputMeter, batch_flops, peak_flops
+from model.training.throughput import ThroughputMeter, peak_flops, step_flops
 from pipelines.seeds import key_for
 from schemas.errors import DivergenceError
 
@@ -53,16 +51,13 @@ def train(job: TrainingJob, *, stop: StopRequest) -> None:
         torch.set_num_threads(config.num_threads)
     with ExitStack() as stack:
         group = stack.enter_context(init_distributed(config))
-        checkpoints = Checkpoints(
-            f"{job.work}/checkpoints", keep_last=config.checkpoints.save_total_limit
-        )
         if group.is_main_process:
-            stack.enter_context(checkpoints.lock())
+            stack.enter_context(job.checkpoints().lock())
         group.barrier()
-        setup = open_setup(job, group=group, checkpoints=checkpoints)
+        setup = open_setup(job, group=group)
         if setup.state.is_finished:
             return
-        trainer = PretrainingTrainer(job, setup, checkpoints=checkpoints, stop=stop)
+        trainer = PretrainingTrainer(setup, stop=stop)
         stack.callback(trainer.close)
         trainer.run()
         trainer.evaluate()
@@ -80,17 +75,10 @@ class PretrainingTrainer(Trainer[StepBatch]):
         f"See {PAGE}#the-loss-becomes-nan"
     )
 
-    def __init__(
-        self,
-        job: TrainingJob,
-        setup: PretrainingSetup,
-        *,
-        checkpoints: Checkpoints,
-        stop: StopRequest,
-    ) -> None:
-        config, group, done = setup.config, setup.group, setup.state.done
+    def __init__(self, setup: PretrainingSetup, *, stop: StopRequest) -> None:
+        job, config, group, done = setup.job, setup.config, setup.group, setup.state.done
         self.config, self.setup, self.state = config, setup, setup.state
-        self.held_out = HeldOutEvaluator.open(job, group=group, setup=setup)
+        self.held_out = HeldOutEvaluator.open(setup)
         self._curves: CurveWriter | None = None
         if group.is_main_process:
             self._curves = CurveWriter(job.folder() / CURVES_FOLDER, resume_step=done.steps)
@@ -101,7 +89,7 @@ class PretrainingTrainer(Trainer[StepBatch]):
             optimizer=setup.optimizer,
             state=setup.state,
             group=group,
-            checkpoints=checkpoints,
+            checkpoints=setup.checkpoints,
             checkpoint_config=config.checkpoints,
             stop=stop,
             log=self._curves,
@@ -110,7 +98,6 @@ class PretrainingTrainer(Trainer[StepBatch]):
             is_compiled=config.compile,
         )
         self._caution = held_out_caution(job.instances.counters)
-        self.snapshots = Snapshots(job)
         peak = peak_flops(group.device, precision="bf16" if self.is_bf16 else "fp32")
         self._meter = ThroughputMeter(group, peak=peak, seconds=done.seconds)
 
@@ -120,15 +107,15 @@ class PretrainingTrainer(Trainer[StepBatch]):
                 yield next(batches)
 
     def _is_budget_reached(self) -> bool:
-        unit, amount = budget_unit(self.config.budget)
-        return self.done.in_unit(unit) >= amount
+        budget = self.config.budget
+        return self.done.in_unit(budget.unit) >= budget.size
 
     def learning_rate(self) -> float:
-        unit, amount = budget_unit(self.config.budget)
-        before = self.state.earlier_phases
+        unit = self.config.budget.unit
+        before = self.state.earlier_phases.in_unit(unit)
         return learning_rate(
-            before.in_unit(unit) + self.done.in_unit(unit),
-            total=before.in_unit(unit) + amount,
+            before + self.done.in_unit(unit),
+            total=before + self.config.budget.size,
             peak=self.config.optimizer.learning_rate,
             schedule=self.config.schedule,
             unit=unit,
@@ -145,26 +132,14 @@ class PretrainingTrainer(Trainer[StepBatch]):
         loss, *sums = self.wrapped_model(micro_batch, batch.predictions, batch.pairs)
         return loss, sums
 
-    def count_work(self, batch: StepBatch) -> tuple[int]:
-        """Return the model FLOPs."""
-        objective = self.config.objective
-        flops = batch_flops(
-            self.model.config,
-            vocab_size=self.model.vocab_size,
-            batches=batch.micro_batches,
-            next_sentence=objective == "mlm+nsp",
-            causal=objective == "left-to-right",
-        )
-        return (flops,)
-
     def on_step_end(self, batch: StepBatch, metrics: StepMetrics) -> str:
         state = self.state
-        state.instances += batch.instances
+        state.instances += len(batch.lengths)
         max_rise = self.config.divergence_threshold
         if reason := state.check_divergence(metrics.loss, max_rise=max_rise):
             return reason
         state.interval.add(batch, metrics)
-        self._meter.add(batch.tokens, flops=metrics.sums[-1], waited=metrics.waited)
+        self._meter.add(batch.tokens, flops=self._flops(batch), waited=metrics.waited)
         # Write the last line before the checkpoint of the last step, so that a run that resumes
         # from the checkpoint finds it.
         is_last = self._is_budget_reached()
@@ -172,6 +147,17 @@ class PretrainingTrainer(Trainer[StepBatch]):
             self._log_step(self._line(metrics.learning_rate))
             state.interval = IntervalSums()
         return ""
+
+    def _flops(self, batch: StepBatch) -> int:
+        objective = self.config.objective
+        return step_flops(
+            self.model.config,
+            vocab_size=self.model.vocab_size,
+            lengths=batch.lengths,
+            predictions=batch.predictions,
+            pooled=len(batch.lengths) if objective == "mlm+nsp" else 0,
+            causal=objective == "left-to-right",
+        )
 
     def _log_step(self, record: StepRecord) -> None:
         """Log losses, and the throughput since the last record."""
@@ -207,7 +193,7 @@ class PretrainingTrainer(Trainer[StepBatch]):
     def after_step(self) -> None:
         """Evaluate and save a snapshot, where they are due."""
         every = self.config.evaluation.eval_steps
-        has_snapshot = self.done.steps in self.snapshots.steps
+        has_snapshot = self.done.steps in self.config.kept_steps
         if has_snapshot or (every and self.done.steps % every == 0):
             self.evaluate()
         if has_snapshot:
@@ -246,7 +232,18 @@ class PretrainingTrainer(Trainer[StepBatch]):
             _LOGGER.info("%s: step %s, %s", self.name, f"{record.step:,}", ", ".join(texts))
 
     def _save_snapshot(self) -> None:
+        """Write the model of this step and its measurements, unless an earlier start did.
+
+        Snapshots are written before any checkpoint of the same or a later step. So a killed run
+        that resumes after such a step finds its snapshot.
+        """
         if self.group.is_main_process:
-            measured = {"evaluation": self.state.evaluation, "tokens": self.done.tokens}
-            self.snapshots.keep(self.done.steps, model=self.model, measured=measured)
+            step, snapshots = self.done.steps, self.setup.job.snapshots()
+            if step not in [info.step for info in snapshots.list()]:
+                measured = {"evaluation": self.state.evaluation, "tokens": self.done.tokens}
+                snapshots.save(
+                    step,
+                    tensors={"model": self.model.state_dict()},
+                    state={"measured": measured},
+                )
         self.group.barrier()

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from safetensors.torch import save as save_tensors
+from torch import Tensor
 
 from model.hf_weights import save_model
 from model.pretraining.evaluation import held_out_caution
 from model.pretraining.job import TrainingJob
-from model.pretraining.setup import open_model
-from model.pretraining.state import PhaseState, Snapshots
+from model.pretraining.setup import PhaseState, open_model
 from model.training.artifact_files import (
     CURVES_FILE,
     CURVES_FOLDER,
@@ -21,10 +21,11 @@ from model.training.artifact_files import (
     STATE_FILE,
     TIMINGS_FILE,
     chunks_of,
+    snapshot_folder,
     to_json,
     write_file,
 )
-from model.training.checkpoints import Checkpoints, LoadedCheckpoint
+from model.training.checkpoints import LoadedCheckpoint
 from model.training.health import TrainingWarning, check_end, check_unigram, warnings_json
 from pipelines.io.stage_inputs import input_file
 from pipelines.wordpiece.vocab_files import (
@@ -50,26 +51,30 @@ def publish(job: TrainingJob, *, output: str, raw_inputs: tuple[RawInput, ...] =
         raw_inputs: Files outside the store that the phase started from.
 
     Raises:
-        CheckpointError: There is no checkpoint, or the training has not finished.
+        CheckpointError: There is no checkpoint, the training has not finished, or a snapshot is
+            missing or damaged.
     """
     latest, state = _read_last_checkpoint(job)
-    vocab = input_file(job.vocabulary, VOCAB_FILE)
-    model = open_model(job)
-    tensors = latest.tensors
-    model.load_state_dict(tensors["model"])
-    pad_id = read_vocab(vocab).index(PAD)
+    model, tensors = open_model(job), latest.tensors
+    pad_id = read_vocab(input_file(job.vocabulary, VOCAB_FILE)).index(PAD)
     tokenizer = {name: input_file(job.vocabulary, name).read() for name in _TOKENIZER_FILES}
-    snapshots = Snapshots(job)
+
+    def model_files(weights: Mapping[str, Tensor]) -> dict[str, bytes]:
+        model.load_state_dict(weights)
+        return {**save_model(model, pad_token_id=pad_id), **tokenizer}
+
     contents = {
-        **save_model(model, pad_token_id=pad_id),
-        **tokenizer,
+        **model_files(tensors["model"]),
         OPTIMIZER_FILE: save_tensors(tensors["optimizer"], metadata={"format": "pt"}),
         STATE_FILE: to_json(_next_phase_state(job, state)),
     }
     files = [write_file(path, [data], output=output) for path, data in sorted(contents.items())]
-    for folder, model_files in snapshots.files(model, pad_token_id=pad_id):
-        for name, data in sorted({**model_files, **tokenizer}.items()):
-            files.append(write_file(f"{folder}/{name}", [data], output=output))
+    measured = {}
+    for step in job.config.kept_steps:
+        snapshot = job.snapshots().at_step(step)
+        measured[step] = snapshot.state["measured"]
+        for name, data in sorted(model_files(snapshot.tensors["model"]).items()):
+            files.append(write_file(f"{snapshot_folder(step)}/{name}", [data], output=output))
     files += [
         write_file(path, chunks_of(local), output=output, excluded_from_digest=True)
         for path, local in sorted(_records(job).items())
@@ -81,7 +86,7 @@ def publish(job: TrainingJob, *, output: str, raw_inputs: tuple[RawInput, ...] =
             "steps": state.done.steps,
             "tokens": state.done.tokens,
         },
-        statistics=_statistics(job, state, snapshots=snapshots),
+        statistics=_statistics(job, state, measured),
         notes=_notes(state),
         raw_inputs=raw_inputs,
     )
@@ -89,10 +94,7 @@ def publish(job: TrainingJob, *, output: str, raw_inputs: tuple[RawInput, ...] =
 
 def _read_last_checkpoint(job: TrainingJob) -> tuple[LoadedCheckpoint, PhaseState]:
     """Return the last checkpoint of a finished training and its state."""
-    checkpoints = Checkpoints(
-        f"{job.work}/checkpoints", keep_last=job.config.checkpoints.save_total_limit
-    )
-    latest = checkpoints.latest()
+    latest = job.checkpoints().latest()
     if latest is None:
         raise CheckpointError(f"{job.work}: expected a finished training, found no checkpoint")
     state = PhaseState.model_validate(latest.state)
@@ -127,10 +129,13 @@ def _records(job: TrainingJob) -> dict[str, Path]:
     return {name: path for name, path in paths.items() if path.is_file()}
 
 
-def _statistics(job: TrainingJob, state: PhaseState, *, snapshots: Snapshots) -> dict[str, Any]:
-    along = {
-        step: {"held_out": _held_out(snapshot["evaluation"]), "tokens": snapshot["tokens"]}
-        for step, snapshot in snapshots.measured().items()
+def _statistics(
+    job: TrainingJob, state: PhaseState, measured: Mapping[int, Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Return the statistics of a phase, and of its snapshots with what was `measured` then."""
+    snapshots = {
+        str(step): {"held_out": _held_out(values["evaluation"]), "tokens": values["tokens"]}
+        for step, values in measured.items()
     }
     caution = held_out_caution(job.instances.counters) if state.evaluation else ""
     return {
@@ -140,7 +145,7 @@ def _statistics(job: TrainingJob, state: PhaseState, *, snapshots: Snapshots) ->
         "held_out": _held_out(state.evaluation),
         **({"held_out_caution": caution} if caution else {}),
         "warnings": warnings_json(find_warnings(job, state)),
-        **({"snapshots": along} if along else {}),
+        **({"snapshots": snapshots} if snapshots else {}),
     }
 
 

@@ -1,14 +1,18 @@
-"""Setup of a phase: data, weights and optimizer, or one of its checkpoints."""
+"""State of a phase, and its setup: data, weights and optimizer, new or from a checkpoint."""
 
 from __future__ import annotations
 
 import json
 import logging
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pydantic import Field
 from safetensors.torch import load as load_tensors
 
 from model.bert import BertForPretraining
+from model.data.batches import StepBatch
 from model.data.collator import MicroBatchCollator
 from model.data.dataset import InstanceDataset
 from model.data.loader import PretrainingDataLoader
@@ -16,11 +20,10 @@ from model.hf_config import vocabulary_url
 from model.hf_weights import load_pretrained
 from model.optim import Optimizer, build_optimizer
 from model.pretraining.job import TrainingJob
-from model.pretraining.state import PhaseState
 from model.training.artifact_files import OPTIMIZER_FILE, STATE_FILE
 from model.training.checkpoints import Checkpoints
 from model.training.distributed import ProcessGroup, choose_precision, device_name
-from model.training.loop import resume_from_checkpoint
+from model.training.loop import StepMetrics, TrainingState, resume_from_checkpoint
 from model.training.progress import Amounts
 from pipelines.instances.masking import VocabularyIds, read_vocabulary_ids
 from pipelines.io.file_systems import file_system, read_file
@@ -34,21 +37,104 @@ from schemas.model_configs import PretrainConfig
 _LOGGER = logging.getLogger(__name__)
 
 
+RECENT_STEPS = 50
+"""Steps whose mean loss tells whether a run diverges."""
+
+
+@dataclass
+class IntervalSums:
+    """Sums since the last line of the curves; kept in checkpoints so that no line is lost."""
+
+    steps: int = 0
+    loss: float = 0.0
+    gradient_norm: float = 0.0
+    mlm_loss: float = 0.0
+    mlm_correct: float = 0.0
+    predictions: int = 0
+    nsp_loss: float = 0.0
+    nsp_correct: float = 0.0
+    pairs: int = 0
+
+    def add(self, batch: StepBatch, metrics: StepMetrics) -> None:
+        """Count one step more."""
+        mlm_loss, mlm_correct, nsp_loss, nsp_correct = metrics.sums
+        self.steps += 1
+        self.loss += metrics.loss
+        self.gradient_norm += metrics.gradient_norm
+        self.mlm_loss += mlm_loss
+        self.mlm_correct += mlm_correct
+        self.predictions += batch.predictions
+        self.nsp_loss += nsp_loss
+        self.nsp_correct += nsp_correct
+        self.pairs += batch.pairs
+
+
+class PhaseState(TrainingState):
+    """State of a phase."""
+
+    earlier_phases: Amounts = Field(default_factory=Amounts)
+    """Amount of training in earlier phases, if the optimizer state is restored; the position in the
+    learning rate schedule is the sum of it and of `done`."""
+
+    instances: int = 0
+    """Instances trained on in this phase, the position of the loader."""
+
+    recent: list[float] = Field(default_factory=list)
+    """Losses of the last steps, at most RECENT_STEPS."""
+
+    lowest_mean: float | None = None
+    """Lowest mean of RECENT_STEPS losses so far."""
+
+    evaluation: dict[str, float] = Field(default_factory=dict)
+    """Result of the last evaluation."""
+
+    lowest_evaluation: dict[str, float] = Field(default_factory=dict)
+    """`step` and `mlm_loss` of the evaluation with the lowest held-out loss."""
+
+    interval: IntervalSums = Field(default_factory=IntervalSums)
+    trained_on: list[str] = Field(default_factory=list)
+    """Names of the devices of each start, without repeats."""
+
+    is_finished: bool = False
+    """True when the budget is reached and the last evaluation is done."""
+
+    def record_evaluation(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Record an evaluation after a step."""
+        self.evaluation = {"step": step, **metrics}
+        if not self.lowest_evaluation or metrics["mlm_loss"] < self.lowest_evaluation["mlm_loss"]:
+            self.lowest_evaluation = {"step": step, "mlm_loss": metrics["mlm_loss"]}
+
+    def check_divergence(self, loss: float, *, max_rise: float) -> str:
+        """Record a finite loss; return why the losses diverge, or ""."""
+        self.recent = [*self.recent[-(RECENT_STEPS - 1) :], loss]
+        if len(self.recent) < RECENT_STEPS:
+            return ""
+        mean = math.fsum(self.recent) / RECENT_STEPS
+        if self.lowest_mean is None or mean < self.lowest_mean:
+            self.lowest_mean = mean
+        if max_rise and mean > self.lowest_mean + max_rise:
+            return (
+                f"the mean loss over {RECENT_STEPS} steps has risen from {self.lowest_mean:.3f} to "
+                f"{mean:.3f}, by more than divergence_threshold = {max_rise:g}"
+            )
+        return ""
+
+
 @dataclass(frozen=True)
 class PretrainingSetup:
     """Everything that a phase needs for its next step."""
 
+    job: TrainingJob
     config: PretrainConfig
     """Configuration of the job, with the precision that `auto` stands for."""
 
     group: ProcessGroup
+    checkpoints: Checkpoints
     instances: InstanceDataset
     vocabulary: VocabularyIds
     model: BertForPretraining
     optimizer: Optimizer
     state: PhaseState
-    max_seq_length: int
-    """Maximum length of the artifact's instances."""
 
     def collator(self) -> MicroBatchCollator:
         """Return the collator of training and evaluation batches."""
@@ -74,9 +160,7 @@ class PretrainingSetup:
         )
 
 
-def open_setup(
-    job: TrainingJob, *, group: ProcessGroup, checkpoints: Checkpoints
-) -> PretrainingSetup:
+def open_setup(job: TrainingJob, *, group: ProcessGroup) -> PretrainingSetup:
     """Check and open everything that a run needs before its first step.
 
     Raises:
@@ -101,18 +185,20 @@ def open_setup(
     if job.checkpoint is not None and config.optimizer_state == "restore":
         state.earlier_phases = _load_optimizer_state(job, job.checkpoint, optimizer=optimizer)
     device = f"{group.world_size} x {device_name(group.device)}, {config.precision}"
+    checkpoints = job.checkpoints()
     state = resume_from_checkpoint(checkpoints, model=model, optimizer=optimizer, state=state)
     if device not in state.trained_on and not state.is_finished:
         state.trained_on.append(device)
     return PretrainingSetup(
+        job=job,
         config=config,
         group=group,
+        checkpoints=checkpoints,
         instances=instances,
         vocabulary=read_vocabulary_ids(vocab),
         model=model,
         optimizer=optimizer,
         state=state,
-        max_seq_length=int(job.instances.statistics["max_seq_length"]),
     )
 
 

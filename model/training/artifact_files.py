@@ -7,17 +7,9 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from model.hf_config import (
-    CONFIG_FILE,
-    WEIGHTS_FILE,
-    check_layout,
-    names_in,
-    vocabulary_in,
-)
 from pipelines.io.files import FileWriter
-from pipelines.io.raw_files import digest_file
 from schemas.errors import ConfigError
-from schemas.manifest import FileEntry, RawInput, StageInput
+from schemas.manifest import FileEntry, StageInput
 
 OPTIMIZER_FILE = "optimizer.safetensors"
 STATE_FILE = "training_state.json"
@@ -106,25 +98,3 @@ def chunks_of(path: Path) -> Iterator[bytes]:
 def to_json(value: Any) -> bytes:
     """Return indented JSON with sorted keys and a final line break."""
     return (json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()
-
-
-def checkpoint_raw_inputs(folder_url: str, *, optional: Iterable[str] = ()) -> tuple[RawInput, ...]:
-    """Return the files of a checkpoint in Hugging Face's layout outside the store.
-
-    Args:
-        folder_url: Folder of the checkpoint, local or any fsspec URL.
-        optional: Names of further files that may be missing.
-
-    Raises:
-        MissingInputError: The checkpoint does not exist.
-        CheckpointError: Its config.json does not describe a supported BERT.
-    """
-    check_layout(folder_url)
-    names = names_in(folder_url)
-    required = [CONFIG_FILE, WEIGHTS_FILE, *{vocabulary_in(names)}.intersection(names)]
-    files = []
-    for name in [*required, *(name for name in optional if name in names and name not in required)]:
-        uri = f"{folder_url.rstrip('/')}/{name}"
-        size, digests = digest_file(uri)
-        files.append(RawInput(name=name, uri=uri, size_bytes=size, sha256=digests["sha256"]))
-    return tuple(files)

@@ -2,7 +2,7 @@
 
 A checkpoint is one file `step-STEP-NUMBER-SHA256.safetensors` in a local folder or at an fsspec
 URL. A file appears when it is complete, and its name tells whether it is damaged. No file is
-unpickled.
+unpickled. Torch is loaded only with tensors.
 """
 
 from __future__ import annotations
@@ -11,27 +11,31 @@ import contextlib
 import hashlib
 import json
 import logging
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from safetensors.torch import load as load_tensors
-from safetensors.torch import save as save_tensors
-from torch import Tensor
+from filelock import FileLock, Timeout
 
-from model.training.folder_lock import folder_lock
 from pipelines.io.file_systems import file_system, protocols_of
 from pipelines.io.local_files import write_atomic
 from schemas.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _LOGGER = logging.getLogger(__name__)
 _NAME = re.compile(r"step-(\d+)-(\d+)-([0-9a-f]{16})\.safetensors")
 _PART = re.compile(r"\.step-\d+-.*")
 """Name of a file that a killed process has not written to its end."""
 
-Tensors = Mapping[str, Mapping[str, Tensor]]
+LOCK_FILE = ".lock"
+"""Name of the lock in its folder; it contains the id of the last process that held it."""
+
+Tensors: TypeAlias = "Mapping[str, Mapping[str, Tensor]]"
 """Tensors by part (`model`, `optimizer`), then by name."""
 
 
@@ -75,8 +79,10 @@ class LoadedCheckpoint(NamedTuple):
     @property
     def tensors(self) -> dict[str, dict[str, Tensor]]:
         """New tensors on the CPU, by part and name."""
+        from safetensors.torch import load  # lazy: loads torch
+
         parts: dict[str, dict[str, Tensor]] = {}
-        for full_name, tensor in load_tensors(self.data).items():
+        for full_name, tensor in load(self.data).items():
             part, _, name = full_name.partition(".")
             parts.setdefault(part, {})[name] = tensor
         return parts
@@ -127,6 +133,8 @@ class Checkpoints:
             CheckpointError: The checkpoint cannot be written, for example because the disk is full.
                 The earlier ones are unchanged.
         """
+        from safetensors.torch import save  # lazy: loads torch
+
         named = {
             f"{part}.{name}": tensor.detach().contiguous()
             for part, group in tensors.items()
@@ -135,7 +143,7 @@ class Checkpoints:
         text = json.dumps(dict(state), allow_nan=False)
         number = 1 + max((info.number for info in self.list() if info.step == step), default=0)
         try:
-            data = save_tensors(named, metadata={"state": text})
+            data = save(named, metadata={"state": text})
             name = f"step-{step:08d}-{number:04d}-{_digest(data)}.safetensors"
             if self._is_local:
                 write_atomic(Path(self._root, name), data)
@@ -222,3 +230,55 @@ class Checkpoints:
 
 def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:16]
+
+
+@contextlib.contextmanager
+def folder_lock(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder, which is created if missing, until the block ends.
+
+    Raises:
+        CheckpointError: The lock is held (the message has the process id), or the folder cannot be
+            created or locked.
+    """
+    path = folder / LOCK_FILE
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = _open_lock(path)
+        lock.acquire()
+    except Timeout as error:
+        raise CheckpointError(
+            f"{folder}: process {_read_holder(path)} writes its checkpoints to this folder. Wait "
+            "for it, end it, or use another folder."
+        ) from error
+    except OSError as error:
+        raise CheckpointError(
+            f"{folder}: expected a writable folder on a file system with locks, got: "
+            f"{error.strerror}. Put checkpoints on another disk, or on s3:// or gs://."
+        ) from error
+    try:
+        # The lock also works on a full disk, only without the process id.
+        with contextlib.suppress(OSError):
+            path.write_text(f"{os.getpid()}\n", encoding="ascii")
+        yield
+    finally:
+        lock.release()
+
+
+def lock_holder(path: Path) -> str:
+    """Return the id of the process that holds a lock, "" if none does."""
+    try:
+        with _open_lock(path):
+            return ""
+    except Timeout:
+        return _read_holder(path)
+    except OSError:  # no locks: `folder_lock` reports it
+        return ""
+
+
+def _open_lock(path: Path) -> FileLock:
+    # Never a lock by mere existence of the file, which a killed process would leave behind.
+    return FileLock(path, mode=0o644, blocking=False, fallback_to_soft=False)
+
+
+def _read_holder(path: Path) -> str:
+    return path.read_text("ascii", "replace").strip() or "unknown"

@@ -28,6 +28,7 @@ from model.data.batches import to_device
 from model.optim import Optimizer
 from model.training.checkpoints import Checkpoints
 from model.training.distributed import HostCopy, ProcessGroup
+from model.training.log import CurveWriter, JsonLines
 from model.training.progress import Amounts, TrainingProgress
 from model.training.stopping import StopRequest
 from schemas.errors import CheckpointError, DivergenceError, TrainingError
@@ -52,22 +53,12 @@ class GlobalBatch(Protocol):
 Batch = TypeVar("Batch", bound=GlobalBatch)
 
 
-class LogFiles(Protocol):
-    """Files of a training's log."""
-
-    def sync(self) -> None:
-        """Write all lines to disk. Called before a checkpoint."""
-
-    def close(self) -> None:
-        """Close the files."""
-
-
 class StepMetrics(NamedTuple):
     """Results of one step over all processes.
 
     Attributes:
         loss: Loss of the global batch.
-        sums: Totals of `Trainer.compute_loss`, then those of `Trainer.count_work`.
+        sums: Totals of `Trainer.compute_loss`.
         gradient_norm: Norm before clipping.
         learning_rate: Learning rate of the step.
         waited: Seconds that this process waited for the batch.
@@ -182,7 +173,7 @@ class Trainer(ABC, Generic[Batch]):
         checkpoints: Checkpoints,
         checkpoint_config: CheckpointConfig,
         stop: StopRequest,
-        log: LogFiles | None,
+        log: CurveWriter | JsonLines | None,
         progress: TrainingProgress,
         is_bf16: bool,
         is_compiled: bool = False,
@@ -218,11 +209,6 @@ class Trainer(ABC, Generic[Batch]):
         self, micro_batch: Any, batch: Batch
     ) -> tuple[torch.Tensor, Sequence[torch.Tensor]]:
         """Return the micro-batch's share of the batch's loss, and numbers to be summed."""
-
-    def count_work(self, batch: Batch) -> Sequence[float]:
-        """Return numbers of this process's share of a batch, to be summed over all processes."""
-        del batch
-        return ()
 
     @abstractmethod
     def on_step_end(self, batch: Batch, metrics: StepMetrics) -> str:
@@ -315,9 +301,7 @@ class Trainer(ABC, Generic[Batch]):
         sums = self._accumulate_gradients(batch)
         norm = self.optimizer.step(learning_rate=learning_rate)
         self.optimizer.zero_grad()
-        results = HostCopy(
-            torch.cat([self._synchronize(batch, sums), norm.to(torch.float64).view(1)])
-        )
+        results = HostCopy(torch.cat([self._synchronize(sums), norm.to(torch.float64).view(1)]))
         self._finish_step()
         self._queued = _QueuedStep(batch, learning_rate, waited, results)
         self.done.steps += 1
@@ -366,13 +350,13 @@ class Trainer(ABC, Generic[Batch]):
         no_sync: AbstractContextManager[Any] = self.wrapped_model.no_sync()
         return no_sync
 
-    def _synchronize(self, batch: Batch, sums: torch.Tensor) -> torch.Tensor:
+    def _synchronize(self, sums: torch.Tensor) -> torch.Tensor:
         """Return sums over all processes and the first one's clock, in one all-reduce per step."""
         save_seconds = self._checkpoint_config.save_minutes * 60
         is_due = time.monotonic() - self._saved_at > save_seconds
         clock = [self._clock.seconds, float(is_due)] if self.group.is_main_process else [0.0, 0.0]
         stop = float(bool(self._stop.reason))
-        host = torch.tensor([*self.count_work(batch), *clock, stop], dtype=torch.float64)
+        host = torch.tensor([*clock, stop], dtype=torch.float64)
         return self.group.all_reduce_tensor(torch.cat([sums, to_device(host, sums.device)]))
 
     def _divergence(self, problem: str, batch: Batch) -> DivergenceError:

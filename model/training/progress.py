@@ -15,12 +15,11 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from model.formatting import format_rounded_duration
 from pipelines.progress import Listeners, ProgressUpdate
 from pipelines.terminal import TerminalBar
-from schemas.model_configs import BudgetConfig
+from schemas.model_configs import BudgetConfig, BudgetUnit
 
 _LOGGER = logging.getLogger(__name__)
 _READ_SECONDS = 1.0
@@ -31,9 +30,6 @@ PROGRESS_FILE = "reading.json"
 """Name of the file, in its folder, to which a training process writes its progress."""
 
 
-Unit = Literal["steps", "tokens", "minutes"]
-
-
 @dataclass
 class Amounts:
     """Amount of training in each unit of budgets; seconds are those of `loop.Stopwatch`."""
@@ -42,17 +38,8 @@ class Amounts:
     tokens: int = 0
     seconds: float = 0.0
 
-    def in_unit(self, unit: Unit) -> float:
+    def in_unit(self, unit: BudgetUnit) -> float:
         return {"steps": self.steps, "tokens": self.tokens, "minutes": self.seconds / 60}[unit]
-
-
-def budget_unit(budget: BudgetConfig) -> tuple[Unit, float]:
-    """Return the unit and the size of a budget."""
-    if budget.max_steps is not None:
-        return "steps", float(budget.max_steps)
-    if budget.max_tokens is not None:
-        return "tokens", float(budget.max_tokens)
-    return "minutes", budget.max_minutes or 0.0
 
 
 class ProgressFile:
@@ -110,7 +97,7 @@ class TrainingProgress:
         self, name: str, *, path: Path | None, budget: BudgetConfig, done: Amounts
     ) -> None:
         self.details: Sequence[str] = ()
-        self._unit, self._total = budget_unit(budget)
+        self._unit, self._total = budget.unit, budget.size
         amount, unit = done.in_unit(self._unit), self._unit.removesuffix("s")
         self._file = ProgressFile(path, job=name, unit=unit, total=self._total, done=amount)
 

@@ -1,4 +1,4 @@
-"""Throughput of training: model FLOPs, peak FLOPs of devices, and utilization.
+"""Throughput of training: time of steps, model FLOPs, peak FLOPs of devices, and utilization.
 
 Model FLOPs are those of the equations, regardless of the implementation: padding, recomputed
 activations and scores that a causal mask discards do not count. Utilization is that of PaLM
@@ -10,16 +10,19 @@ from __future__ import annotations
 import re
 import resource
 import sys
-from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from model.attention import seed_dropout
+from model.bert import BertForPretraining
 from model.data.batches import PretrainingBatch
-from model.training.distributed import ProcessGroup
-from schemas.model_configs import ModelConfig
+from model.data.collator import token_batches
+from model.optim import build_optimizer
+from model.training.distributed import ProcessGroup, choose_device, choose_precision
+from schemas.model_configs import ModelConfig, PretrainConfig
 
 Precision = Literal["fp32", "bf16"]
 Format = Literal["bf16", "tf32", "fp32"]
@@ -44,8 +47,6 @@ _DATA_SHEETS: dict[str, _DataSheet] = {
     r"NVIDIA GeForce RTX 4090": _DataSheet(165.2, 82.6, 82.6),
 }
 
-_BACKWARD_FACTOR = 2  # each product has two gradients of its size: of inputs and of weights
-
 
 def peak_flops(device: torch.device, *, precision: Precision) -> float | None:
     """Return the peak FLOPs per second of a GPU with a known data sheet, None for other devices.
@@ -69,7 +70,7 @@ def listed_peak(name: str, number_format: Format) -> float | None:
     return None
 
 
-def forward_flops(
+def step_flops(
     model: ModelConfig,
     *,
     vocab_size: int,
@@ -78,16 +79,19 @@ def forward_flops(
     pooled: int = 0,
     causal: bool = False,
 ) -> int:
-    """Return the FLOPs of the matrix products of one forward pass; a multiply-add is 2 FLOPs.
+    """Return the FLOPs of the matrix products of a training step; a multiply-add is 2 FLOPs.
 
-    With hidden size H, feed-forward size F, vocabulary size V, instance length n, sum of lengths T:
+    With hidden size H, feed-forward size F, vocabulary size V, instance length n, sum of lengths T,
+    those of the forward pass are:
 
         each layer   2 * T * (4*H*H + 2*H*F)    query, key, value, output; feed-forward
                      2 * 2*H * (sum of n*n)     scores and weighted sum; causal: n*(n+1)/2
         MLM head     2 * predictions * (H*H + H*V)
         pooler, NSP  2 * pooled * (H*H + 2*H)
 
-    Embeddings, norms, activations, softmax and dropout are not counted: about 1 % for BERT-Base.
+    The backward pass has twice as many: each product has two gradients of its size, of inputs and
+    of weights. Embeddings, norms, activations, softmax and dropout are not counted: about 1 % for
+    BERT-Base.
 
     Args:
         model: Shape of the encoder.
@@ -104,40 +108,8 @@ def forward_flops(
     layer = tokens * (4 * hidden * hidden + 2 * hidden * feed_forward) + attended * 2 * hidden
     mlm_head = predictions * hidden * (hidden + vocab_size)
     nsp_head = pooled * hidden * (hidden + 2)
-    return 2 * (model.num_hidden_layers * layer + mlm_head + nsp_head)
-
-
-def batch_flops(
-    model: ModelConfig,
-    *,
-    vocab_size: int,
-    batches: Iterable[PretrainingBatch],
-    next_sentence: bool = True,
-    causal: bool = False,
-) -> int:
-    """Return the FLOPs of a forward and backward pass over micro-batches.
-
-    Only shapes are read, so nothing waits for the device.
-
-    Args:
-        model: Shape of the encoder.
-        vocab_size: Size of the vocabulary.
-        batches: Micro-batches of one process.
-        next_sentence: The objective has NSP.
-        causal: Tokens attend only to themselves and earlier tokens.
-    """
-    forward = sum(
-        forward_flops(
-            model,
-            vocab_size=vocab_size,
-            lengths=batch.tokens.lengths,
-            predictions=len(batch.masked_positions),
-            pooled=len(batch.tokens.lengths) if next_sentence else 0,
-            causal=causal,
-        )
-        for batch in batches
-    )
-    return forward * (1 + _BACKWARD_FACTOR)
+    forward = 2 * (model.num_hidden_layers * layer + mlm_head + nsp_head)
+    return 3 * forward
 
 
 class ThroughputRecord(NamedTuple):
@@ -212,3 +184,61 @@ def peak_memory(device: torch.device) -> int:
         return torch.cuda.max_memory_allocated(device)
     unit = 1 if sys.platform == "darwin" else 1024  # getrusage(2): bytes on macOS, kB on Linux
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+_MASKED_SHARE = 0.15
+
+
+def measure_step_seconds(
+    config: PretrainConfig, *, vocab_size: int, instances: int, seq_length: int, seconds: float
+) -> float:
+    """Return the mean time of an optimizer step of a phase on random tokens, in seconds.
+
+    Args:
+        config: Phase with a `model`; its objective is MLM.
+        vocab_size: Number of word pieces.
+        instances: Number of instances of the global batch.
+        seq_length: Length of the instances, in tokens.
+        seconds: Time to measure for; at least one step is measured.
+    """
+    from torch.utils.benchmark import Timer  # lazy: trainings do not need it
+
+    assert config.model is not None  # noqa: S101
+    device = choose_device(config.device)
+    precision = choose_precision(config.precision, device)
+    model = BertForPretraining(config.model, vocab_size=vocab_size, objective="mlm")
+    model.to(device).train()
+    optimizer = build_optimizer(model.named_parameters(), config.optimizer)
+    batch = _random_batch(instances, seq_length, vocab_size).to(device)
+
+    def step() -> None:
+        seed_dropout(model, 0)
+        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bf16"):
+            loss = model(batch, len(batch.masked_ids), instances).loss
+        loss.backward()
+        optimizer.step(learning_rate=1e-4)
+        optimizer.zero_grad()
+
+    step()  # slower than the others; the timer does not count its own first step, either
+    timer = Timer("step()", globals={"step": step}, num_threads=torch.get_num_threads())
+    return float(timer.blocked_autorange(min_run_time=seconds).mean)
+
+
+def _random_batch(num_rows: int, seq_length: int, vocab_size: int) -> PretrainingBatch:
+    rng = np.random.default_rng(0)
+    lengths = np.full(num_rows, seq_length)
+    num_tokens = num_rows * seq_length
+    masked = np.flatnonzero(rng.random(num_tokens) < _MASKED_SHARE)
+    (tokens,), _ = token_batches(
+        rng.integers(0, vocab_size, num_tokens),
+        lengths=lengths,
+        b_starts=lengths,
+        bounds=np.array([0, num_rows]),
+    )
+    return PretrainingBatch(
+        tokens,
+        masked_positions=torch.from_numpy(masked),
+        masked_ids=torch.from_numpy(rng.integers(0, vocab_size, len(masked))),
+        next_sentence_labels=torch.zeros(num_rows, dtype=torch.int64),
+        rows=np.arange(num_rows),
+    )

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib
 import logging
 import os
+import pkgutil
 import sys
 import typing
-from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -26,7 +25,6 @@ from schemas.errors import BertloomError
 from schemas.redaction import RedactingFormatter
 
 _LOGGER = logging.getLogger("model.training.worker_process")  # __name__ is __main__ in a worker
-_PACKAGE = "model."
 
 
 def main(descriptor: int, idle_seconds: float) -> None:
@@ -61,20 +59,14 @@ def set_up_logging() -> None:
 
 
 def _call(name: str, argument: str, *, stop: StopRequest) -> dict[str, Any]:
-    """Call a function with its argument as JSON, and return its result."""
-    function = _load_function(name)
+    """Call a function of `model` with its argument as JSON, and return its result."""
+    if not name.startswith("model."):
+        raise ValueError(f"{name}: expected a function of the package model")
+    function = pkgutil.resolve_name(name)
     _reset_threads()
     argument_type: type[BaseModel] = next(iter(typing.get_type_hints(function).values()))
     result: dict[str, Any] = function(argument_type.model_validate_json(argument), stop=stop)
     return result
-
-
-def _load_function(name: str) -> Callable[..., Any]:
-    module, _, attribute = name.partition(":")
-    if not module.startswith(_PACKAGE):
-        raise ValueError(f"{name}: expected a function of the package model")
-    function: Callable[..., Any] = getattr(importlib.import_module(module), attribute)
-    return function
 
 
 @functools.cache

@@ -160,8 +160,10 @@ class Worker:
                 process = self._begin((function, text, str(Path.cwd())), name=name)
                 response = _receive(process, stopped=stopped, should_stop=should_stop)
             except BaseException as error:
-                if self._process is not None:
-                    _note_end(error, self._process, name=name)
+                stopped.set()
+                last = self._process and _receive(self._process, stopped=stopped)
+                if last and "error" in last:
+                    error.add_note(str(deserialize_error(last["error"], name=name)))
                 self.end()
                 raise
         if response is None:
@@ -229,9 +231,9 @@ def _receive(
     process: _Process,
     *,
     stopped: threading.Event,
-    should_stop: Callable[[], bool],
+    should_stop: Callable[[], bool] = lambda: False,
 ) -> dict[str, Any] | None:
-    """Return the response of a process; None if it ended without one."""
+    """Return the response of a process, which is ended after a stop; None if it has none."""
     while not process.connection.poll(_POLL_SECONDS):
         if should_stop():
             stopped.set()
@@ -246,24 +248,21 @@ def _receive(
     return response
 
 
-def _note_end(error: BaseException, process: _Process, *, name: str) -> None:
-    """Stop the call of a process, and add to an error how it ended."""
-    process.popen.terminate()
-    if process.connection.poll(STOP_SECONDS):
-        with contextlib.suppress(EOFError, ConnectionResetError):
-            response = process.connection.recv()
-            if "error" in response:
-                error.add_note(str(deserialize_error(response["error"], name=name)))
-
-
 class WorkerPool:
-    """Workers for concurrent calls, one for each."""
+    """Workers for concurrent calls, one for each.
+
+    Attributes:
+        workers: All workers, busy or idle.
+    """
 
     def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Start without workers. Those of a forked process belong to its parent."""
         self._lock = threading.Lock()
         self._idle: list[Worker] = []
         self.workers: list[Worker] = []
-        """All workers, busy or idle."""
 
     def call(self, function: str, argument: BaseModel) -> dict[str, Any]:
         """See `Worker.call`; uses an idle worker or starts one."""
@@ -280,32 +279,24 @@ class WorkerPool:
                 self._idle.append(worker)
 
     def end(self) -> None:
-        """End all processes. The next call starts another one."""
+        """End all processes and release their memory. The next call starts another one."""
         for worker in tuple(self.workers):
             worker.end()
 
 
-_SHARED = WorkerPool()
+_POOL = WorkerPool()
+atexit.register(_POOL.end)
+os.register_at_fork(after_in_child=_POOL.forget)
+
+call_in_worker = _POOL.call
+"""See `Worker.call`; uses the workers of this process."""
+
+end_workers = _POOL.end
+
 _RUNNING: set[Callable[[], None]] = set()
 """Functions that request a stop of the running calls."""
 
 _GROUP: contextvars.ContextVar[set[Callable[[], None]]] = contextvars.ContextVar("_GROUP")
-atexit.register(lambda: _SHARED.end())
-
-
-def _reset_in_child() -> None:
-    # The workers of a forked child belong to its parent.
-    global _SHARED
-    _SHARED = WorkerPool()
-    _RUNNING.clear()
-
-
-os.register_at_fork(after_in_child=_reset_in_child)
-
-
-def call_in_worker(function: str, argument: BaseModel) -> dict[str, Any]:
-    """See `Worker.call`; uses the workers of this process."""
-    return _SHARED.call(function, argument)
 
 
 def call_in_new_worker(
@@ -355,11 +346,6 @@ def stoppable(stop: Callable[[], None]) -> Iterator[None]:
     finally:
         for group in groups:
             group.discard(stop)
-
-
-def end_workers() -> None:
-    """End the workers of this process and release their memory."""
-    _SHARED.end()
 
 
 def start_module(

@@ -194,5 +194,5 @@ def test_stopped_and_killed_trials_resume_exactly(
 
 
 def kill_process() -> None:
-    [pid] = [process.popen.pid for w in workers._SHARED.workers if (process := w._process)]
+    [pid] = [process.popen.pid for w in workers._POOL.workers if (process := w._process)]
     os.kill(pid, signal.SIGKILL)

@@ -17,9 +17,8 @@ from flows.store.artifacts import ArtifactStore
 from model.finetuning.prediction import Predictor
 from model.finetuning.saved_models import load_task_model
 from model.finetuning.task_model import task_model_from_checkpoint
-from model.hf_config import check_layout
+from model.hf_config import check_layout, checkpoint_raw_inputs
 from model.hf_weights import load_pretrained
-from model.training.artifact_files import checkpoint_raw_inputs
 from schemas.errors import BertloomError, CheckpointError, MissingInputError
 
 DEEP = b"[" * 100_000 + b"]" * 100_000

@@ -154,9 +154,9 @@ def are_alike(line: str, other: str, only_shape: bool) -> bool:
 def _run_with_fixed_speed() -> None:
     """Run the command line; measured training steps have a fixed duration."""
     if "quickstart" in sys.argv:
-        from model.pretraining import speed  # loads torch
+        from model.training import throughput  # loads torch
 
-        speed.measure_step_seconds = lambda *_, seq_length, **__: (
+        throughput.measure_step_seconds = lambda *_, seq_length, **__: (
             seq_length * STEP_SECONDS_PER_TOKEN
         )
     main(sys.argv[2:])

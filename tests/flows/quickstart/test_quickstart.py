@@ -40,7 +40,7 @@ from flows.sample import write_sample
 from flows.sample.dump import write_dump
 from flows.sample.pages import Page
 from flows.store.artifacts import ArtifactStore
-from model.pretraining import speed
+from model.training import throughput
 from pipelines.documents.plan import raw_files
 from pipelines.instances.notes import MIN_HELD_OUT_DOCUMENTS
 from pipelines.io.raw_files import expand_paths
@@ -92,7 +92,7 @@ def steps(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> No
     """Let a step of a sequence take a second per 64 tokens, without measuring it."""
     if "slow" not in request.keywords:
         fake = lambda *_, seq_length, **__: seq_length / 64  # noqa: E731
-        monkeypatch.setattr(speed, "measure_step_seconds", fake)
+        monkeypatch.setattr(throughput, "measure_step_seconds", fake)
 
 
 def propose_recipe(scan: FolderScan, file: Path, **options: Any) -> Recipe:

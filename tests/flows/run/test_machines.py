@@ -29,7 +29,8 @@ from flows.run.machines import (
 )
 from flows.run.run import Run
 from flows.store.artifacts import ArtifactStore
-from model.training.machines import GroupTraining, Rendezvous, train_on_machines
+from model.pretraining import job
+from model.pretraining.job import GroupTraining, Rendezvous, train_on_machines
 from schemas.errors import (
     ConfigError,
     DivergenceError,
@@ -172,7 +173,7 @@ class FakeTraining:
 
     started: list[FakeTraining]
 
-    def __init__(self, _train: Any, job_file: str, rendezvous: Rendezvous) -> None:
+    def __init__(self, job_file: str, rendezvous: Rendezvous) -> None:
         self.id, self.job_file, self.rendezvous = rendezvous.id, job_file, rendezvous
         self.end: str | None = None
         self.was_stopped = False
@@ -210,7 +211,9 @@ def _train(
         members.append(dict(coordinator.beacon.machine.members))
         run(should_stop.__self__)
 
-    train_on_machines(Group(), train, world.folder / "job.json", name="phase")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(job, "train_job_file", train)
+        train_on_machines(Group(), world.folder / "job.json", name="phase")
     return members
 
 

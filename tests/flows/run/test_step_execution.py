@@ -23,7 +23,7 @@ from flows.run.step_execution import StepResult, is_transient, worker_code
 from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import read_run, run_ids
-from model.training.folder_lock import folder_lock
+from model.training.checkpoints import folder_lock
 from pipelines.progress import current_step_name
 from pipelines.runners.code import code_digest
 from pipelines.runners.job_context import SubmittedJob, current_submission

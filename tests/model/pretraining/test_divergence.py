@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from model.pretraining.state import PhaseState
+from model.pretraining.setup import PhaseState
 
 
 def _first_reason(losses: list[float], *, max_rise: float) -> tuple[int, str]:

@@ -13,7 +13,6 @@ from support.training_builder import tiny_config
 from model.pretraining.evaluation import HeldOutEvaluator
 from model.pretraining.job import TrainingJob
 from model.pretraining.setup import open_setup
-from model.training.checkpoints import Checkpoints
 from model.training.distributed import ProcessGroup
 from schemas.corpus_configs import DocumentsConfig, InstancesConfig, TextSource, VocabularyConfig
 from schemas.recipe import Recipe
@@ -64,13 +63,13 @@ def held_out_loss(job: TrainingJob, *, instances: int, group: ProcessGroup) -> f
     evaluation = job.config.evaluation.model_copy(update={"max_eval_samples": instances})
     config = job.config.model_copy(update={"evaluation": evaluation})
     job = job.model_copy(update={"config": config})
-    setup = open_setup(job, group=group, checkpoints=Checkpoints(job.work, keep_last=1))
+    setup = open_setup(job, group=group)
     pieces = [entry for entry in job.vocabulary.files if entry.path == "vocab.txt"]
     vocab = Path(job.vocabulary.data, pieces[0].stored_name).read_text(encoding="utf-8").split("\n")
     is_english = [piece.removeprefix("##").isascii() for piece in vocab[:-1]]
     with torch.no_grad():
         setup.model.mlm_head.output_bias += torch.tensor(is_english) * 10.0
-    held_out = HeldOutEvaluator.open(job, group=group, setup=setup)
+    held_out = HeldOutEvaluator.open(setup)
     assert held_out is not None
     return held_out.evaluate(setup.model, is_bf16=False)["mlm_loss"]
 

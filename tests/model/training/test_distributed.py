@@ -1,21 +1,27 @@
-"""Choices that depend on the GPUs of a machine: precision and number of processes."""
+"""Processes and machines of a training: how many there are, and what they exchange."""
 
 from __future__ import annotations
 
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from support.training_builder import SmallCorpus
 from torch.distributed.run import config_from_args, parse_args
+from torch.nn.parallel import DistributedDataParallel
 
+from model.pretraining import job as job_module
 from model.pretraining import loop, process
-from model.training.distributed import choose_precision
-from model.training.machines import JoinedTraining, Rendezvous
+from model.pretraining.job import JoinedTraining, Rendezvous
+from model.pretraining.loop import PretrainingTrainer
+from model.pretraining.setup import open_setup
+from model.training.distributed import ProcessGroup, choose_precision
 from model.training.stopping import StopRequest
 from model.training.workers import child_environment
 from schemas.base_configs import Precision
@@ -104,7 +110,9 @@ def test_torchrun_starts_the_processes_of_this_machine(
         assert (config.rdzv_endpoint, config.rdzv_configs["rank"]) == ("node-0:29500", 3)
 
 
-def test_joined_training_tells_how_it_ended(tmp_path: Path) -> None:
+def test_joined_training_tells_how_it_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rendezvous = Rendezvous("node-0:29500", nnodes=2, node_rank=1, id="1")
     may_end = threading.Event()
 
@@ -115,8 +123,9 @@ def test_joined_training_tells_how_it_ended(tmp_path: Path) -> None:
             raise TrainingError("stopped")
 
     def join() -> JoinedTraining:
-        return JoinedTraining(train, str(tmp_path / "job.json"), rendezvous)
+        return JoinedTraining(str(tmp_path / "job.json"), rendezvous)
 
+    monkeypatch.setattr(job_module, "train_job_file", train)
     first, second = join(), join()
     assert first.failure() is None
     second._stopped.set()
@@ -136,3 +145,41 @@ def test_processes_do_not_inherit_ranks_of_another_torchrun(
     environment = child_environment()
     assert not set(names) & set(environment)
     assert environment["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"] == "7"
+
+
+@pytest.fixture
+def group() -> Iterator[ProcessGroup]:
+    """A process that takes itself for one of two."""
+    dist.init_process_group("gloo", rank=0, world_size=1, store=dist.HashStore())
+    yield ProcessGroup(0, 2, torch.device("cpu"))
+    dist.destroy_process_group()
+
+
+def test_a_step_has_one_reduction_besides_the_gradients(
+    group: ProcessGroup,
+    small_corpus: SmallCorpus,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    job = small_corpus.job(
+        tmp_path,
+        budget={"max_steps": 6},
+        batch={"global_batch_size": 32, "per_device_max_tokens": 128},
+        checkpoints={"save_steps": 0},
+        logging_steps=100,
+    )
+    trainer = PretrainingTrainer(open_setup(job, group=group), stop=StopRequest())
+    calls: list[str] = []
+    for name in ("all_reduce", "all_gather_object", "broadcast", "barrier"):
+        monkeypatch.setattr(dist, name, lambda *_, n=name, **__: calls.append(n))
+    micro_batches = 0
+    with closing(trainer), closing(trainer.batches()) as batches:
+        for _, batch in zip(range(3), batches, strict=False):
+            micro_batches += len(batch.micro_batches)
+            trainer._step(batch, waited=0.0)
+    assert micro_batches > 3
+    assert calls == ["all_reduce"] * 3
+    wrapped = trainer.wrapped_model
+    assert isinstance(wrapped, DistributedDataParallel)
+    assert wrapped.gradient_as_bucket_view
+    trainer.release_model()

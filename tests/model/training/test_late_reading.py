@@ -24,7 +24,6 @@ from model.pretraining import evaluation
 from model.pretraining.loop import PretrainingTrainer, train
 from model.pretraining.setup import open_setup
 from model.training import loop
-from model.training.checkpoints import Checkpoints
 from model.training.distributed import ProcessGroup
 from model.training.stopping import StopRequest
 from schemas.errors import DivergenceError
@@ -61,9 +60,7 @@ def test_results_of_a_step_are_read_after_the_next_step_is_queued(
     monkeypatch.setattr(loop, "HostCopy", Recorded)
     job = small_corpus.job(tmp_path, budget={"max_steps": 4}, checkpoints={"save_steps": 0})
     group = ProcessGroup(0, 1, meta_device)
-    checkpoints = Checkpoints(f"{job.work}/checkpoints", keep_last=2)
-    setup = open_setup(job, group=group, checkpoints=checkpoints)
-    trainer = PretrainingTrainer(job, setup, checkpoints=checkpoints, stop=StopRequest())
+    trainer = PretrainingTrainer(open_setup(job, group=group), stop=StopRequest())
     with contextlib.closing(trainer):
         trainer.run()  # reading a value of a meta tensor raises an error
     assert events[:4] == ["queue 1", "queue 2", "read 1", "queue 3"]
@@ -84,7 +81,7 @@ def test_late_reading_changes_nothing_in_curves_and_checkpoints(
             logging_steps=2,
         )
         train(job, stop=StopRequest())
-        checkpoints.append(Checkpoints(f"{job.work}/checkpoints", keep_last=2).latest())
+        checkpoints.append(job.checkpoints().latest())
     at_once, late = checkpoints
     assert at_once is not None
     assert late is not None
@@ -132,10 +129,8 @@ def test_held_out_evaluation_reads_its_sums_once(
     monkeypatch.setattr(ProcessGroup, "all_reduce_tensor", reduce)
     batch = {"global_batch_size": 8, "per_device_max_tokens": 64}
     job = small_corpus.job(tmp_path, batch=batch)
-    group = ProcessGroup(0, 1, meta_device)
-    checkpoints = Checkpoints(f"{job.work}/checkpoints", keep_last=2)
-    setup = open_setup(job, group=group, checkpoints=checkpoints)
-    evaluator = evaluation.HeldOutEvaluator.open(job, group=group, setup=setup)
+    setup = open_setup(job, group=ProcessGroup(0, 1, meta_device))
+    evaluator = evaluation.HeldOutEvaluator.open(setup)
     assert evaluator is not None
     assert len(list(evaluator._batches())) > 1
     metrics = evaluator.evaluate(setup.model, is_bf16=False)  # reading a meta tensor raises

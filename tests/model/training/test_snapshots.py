@@ -27,8 +27,6 @@ from model.pretraining.loop import PretrainingTrainer, train
 from model.pretraining.publish import publish
 from model.pretraining.setup import PretrainingSetup
 from model.training.artifact_files import at_snapshot, snapshot_folder, without_snapshots
-from model.training.checkpoints import Checkpoints
-from model.training.distributed import ProcessGroup
 from model.training.stopping import StopRequest
 from schemas.errors import CheckpointError, ConfigError
 from schemas.manifest import StageOutput
@@ -104,8 +102,7 @@ def test_resumed_run_has_all_snapshots(small_corpus: SmallCorpus, tmp_path: Path
 class ScriptedEvaluator:
     """Evaluator that returns the held-out losses of LOSSES."""
 
-    def __init__(self, _job: TrainingJob, *, group: ProcessGroup, setup: PretrainingSetup) -> None:
-        del group
+    def __init__(self, setup: PretrainingSetup) -> None:
         self._state = setup.state
 
     def evaluate(self, _model: BertForPretraining, *, is_bf16: bool) -> dict[str, float]:
@@ -124,7 +121,7 @@ def test_last_model_is_published_when_an_earlier_one_has_lower_held_out_loss(
     monkeypatch.setattr(HeldOutEvaluator, "open", ScriptedEvaluator)
     job = small_corpus.job(tmp_path, evaluation={"eval_steps": 3}, checkpoints={})
     output = published(job)
-    saved = Checkpoints(f"{job.work}/checkpoints", keep_last=2).list()
+    saved = job.checkpoints().list()
     assert [checkpoint.step for checkpoint in saved] == [12]
     assert output.counters["steps"] == 12
     assert output.statistics["held_out"]["loss"] == LOSSES[12]

@@ -16,11 +16,10 @@ from model.training import throughput
 from model.training.distributed import ProcessGroup
 from model.training.throughput import (
     ThroughputMeter,
-    batch_flops,
-    forward_flops,
     listed_peak,
     peak_flops,
     peak_memory,
+    step_flops,
 )
 from schemas.model_configs import ModelConfig
 
@@ -44,10 +43,14 @@ def test_formula_matches_counted_flops_of_our_model(has_nsp: bool) -> None:
             pairs = model.nsp_logits(encoded.pooled) if has_nsp else logits
             (logits.logsumexp(1).sum() + pairs.logsumexp(1).sum()).backward()
         counted += counter.get_total_flops()
-    arguments: dict[str, Any] = {"vocab_size": VOCAB, "next_sentence": has_nsp}
-    flops = batch_flops(SMALL, batches=parts, **arguments)
+    flops = step_flops(
+        SMALL,
+        vocab_size=VOCAB,
+        lengths=np.array(LENGTHS),
+        predictions=sum(len(batch.masked_ids) for batch in parts),
+        pooled=len(LENGTHS) if has_nsp else 0,
+    )
     assert counted == pytest.approx(flops, rel=0.01)
-    assert batch_flops(SMALL, batches=[random_batch(LENGTHS)], **arguments) == flops
 
 
 def test_formula_matches_counted_flops_of_hugging_face_model() -> None:
@@ -63,27 +66,27 @@ def test_formula_matches_counted_flops_of_hugging_face_model() -> None:
     inputs = {**peer_inputs(batch), "next_sentence_label": torch.zeros(4, dtype=torch.int64)}
     with FlopCounterMode(display=False) as counter:
         BertForPreTraining(config)(**inputs).loss.backward()
-    forward = forward_flops(
+    flops = step_flops(
         SMALL,
         vocab_size=VOCAB,
         lengths=np.full(4, 64),
         predictions=4 * 64,  # it predicts every token, masked or not
         pooled=4,
     )
-    assert counter.get_total_flops() == pytest.approx(3 * forward, rel=1e-3)
+    assert counter.get_total_flops() == pytest.approx(flops, rel=1e-3)
 
 
 def test_causal_attention_counts_pairs_up_to_the_diagonal() -> None:
     arguments: dict[str, Any] = {"vocab_size": 1, "lengths": np.array([3, 1]), "predictions": 0}
-    difference = forward_flops(SMALL, **arguments) - forward_flops(SMALL, **arguments, causal=True)
-    assert difference == 2 * 2 * 2 * 48 * (9 + 1 - 6 - 1)
+    difference = step_flops(SMALL, **arguments) - step_flops(SMALL, **arguments, causal=True)
+    assert difference == 3 * 2 * 2 * 2 * 48 * (9 + 1 - 6 - 1)
 
 
 def test_large_batches_do_not_overflow() -> None:
     large = ModelConfig.model_validate({"preset": "large"})
     lengths = np.full(65_536, 512, np.int32)
-    flops = forward_flops(large, vocab_size=30_522, lengths=lengths, predictions=76 * 65_536)
-    assert flops > 2 * 65_536 * 512 * 24 * 12 * 1024 * 1024 > 2**53
+    flops = step_flops(large, vocab_size=30_522, lengths=lengths, predictions=76 * 65_536)
+    assert flops > 3 * 2 * 65_536 * 512 * 24 * 12 * 1024 * 1024 > 2**53
 
 
 @pytest.mark.parametrize(

@@ -70,17 +70,13 @@ def finish(job: TrainingJob) -> dict[str, Any]:
 
 
 def latest(job: TrainingJob) -> LoadedCheckpoint:
-    saved = checkpoints(job).latest()
+    saved = job.checkpoints().latest()
     assert saved is not None
     return saved
 
 
 def has_steps(work: Path, count: int = 4) -> bool:
     return len(curve_lines(work)) >= count
-
-
-def checkpoints(job: TrainingJob) -> Checkpoints:
-    return Checkpoints(f"{job.work}/checkpoints", keep_last=2)
 
 
 def same_tensors(one: Any, other: Any) -> bool:
@@ -203,9 +199,7 @@ def test_losses_equal_those_of_transformers(small_corpus: SmallCorpus, tmp_path:
         batch={"global_batch_size": 16, "per_device_max_tokens": 1 << 16},
         optimizer={"name": "adamw", "learning_rate": 1e-3},
     )
-    setup = open_setup(
-        job, group=ProcessGroup(0, 1, torch.device("cpu")), checkpoints=checkpoints(job)
-    )
+    setup = open_setup(job, group=ProcessGroup(0, 1, torch.device("cpu")))
     for name, content in save_model(setup.model).items():
         (tmp_path / name).write_bytes(content)
     theirs = BertForPreTraining.from_pretrained(tmp_path).train()
@@ -419,7 +413,7 @@ def test_held_out_loss_must_be_finite(small_corpus: SmallCorpus, tmp_path: Path)
     )
     with pytest.raises(DivergenceError, match="step 1"):
         train(job, stop=StopRequest())
-    assert checkpoints(job).latest() is None
+    assert job.checkpoints().latest() is None
 
 
 @pytest.mark.parametrize(
@@ -456,7 +450,7 @@ def test_lost_lease_ends_training(
     job = small_corpus.job(tmp_path, budget={"max_steps": 100_000}).model_copy(
         update={"work": work}
     )
-    theirs = checkpoints(job)
+    theirs = job.checkpoints()
 
     def take_over() -> None:
         wait_until(lambda: bool(theirs.list()))
@@ -530,7 +524,7 @@ def test_ctrl_c_stops_all_processes(small_corpus: SmallCorpus, tmp_path: Path) -
     os.killpg(run.pid, signal.SIGINT)
     run.communicate(timeout=300)
     assert latest(job).state["done"]["steps"] == len(curve_lines(tmp_path))
-    with checkpoints(job).lock():  # the lock is free again
+    with job.checkpoints().lock():  # the lock is free again
         pass
 
 
