@@ -24,7 +24,7 @@ STAGES = (
     ),
     Stage(
         name="build-examples",
-        version=3,
+        version=4,
         run="model.build_examples:build_examples",
         config=ExamplesConfig,
         output_type="examples",
@@ -34,7 +34,7 @@ STAGES = (
     ),
     Stage(
         name="finetune",
-        version=7,
+        version=8,
         run="model.finetune:finetune",
         config=TrialConfig,
         output_type="trial",
