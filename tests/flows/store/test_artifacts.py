@@ -292,7 +292,7 @@ def test_swap_succeeds_once_and_requires_expected_content(store: ArtifactStore) 
 
 
 def test_one_of_concurrent_processes_creates_each_file(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("fork")
+    context = multiprocessing.get_context("forkserver")
     results, start = context.Queue(), context.Barrier(12)
     names = [f"{number:02d}" for number in range(12)]
     processes = [
