@@ -308,8 +308,12 @@ def _zip_member(
 _LARGEST_EXTENSION = 1 << 20
 """Maximum size of an extended header or a long name in bytes. It limits memory."""
 
-_LARGEST_FILE = 1 << 62
+_LARGEST_FILE = 1 << 40
 """Maximum size of a file in bytes."""
+
+_STREAM_BUFFER = 1 << 20
+"""Bytes per read of a stream. tarfile skips a file in such steps, also behind the end of a damaged
+archive: with this size and `_LARGEST_FILE` in some seconds."""
 
 _EXTENSIONS = frozenset(
     {tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE}
@@ -339,6 +343,7 @@ def read_entries(
     with _Archive.open(
         fileobj=stored,
         mode="r|" if is_stream else "r:",
+        bufsize=_STREAM_BUFFER,
         tarinfo=_StrictEntry,
         ignore_zeros=True,
         encoding="utf-8",

@@ -75,7 +75,9 @@ DAMAGED_TARS = {
                 struct.pack(">Bxxx q", 0xFF, -512).ljust(12, b"\xff")[:12],
                 b"\xff" * 12,  # -1
                 b"\x80" + b"\x7f" * 11,
-                b"00777777777\0",
+                b"77777777777\0",
+                struct.pack(">Bxxx q", 0x80, 1 << 37),
+                struct.pack(">Bxxx q", 0x80, 1 << 50),
                 b"00000002000\0",
             )
         )
