@@ -17,7 +17,7 @@ from flows.quickstart.folder_scan import scan_folder
 from flows.recipes.safe_yaml import read_yaml
 from model.hf_config import CONFIG_FILE, WEIGHTS_FILE
 from model.hf_weights import read_checkpoint
-from model.tasks.files import file_lines
+from model.tasks.files import open_data
 from pipelines.io.raw_files import expand_paths, open_file, parallel_map
 from pipelines.wordpiece.vocab_files import read_vocab
 from schemas.errors import CheckpointError, ConfigError, InputError, VocabularyError
@@ -65,12 +65,17 @@ def test_special_file_in_folder_is_skipped_with_warning(
     assert [record.args[1] for record in own_records(caplog) if record.args] == [1]
 
 
+def read_task_lines(path: str) -> list[bytes]:
+    with open_data(path) as data:
+        return list(data.lines())
+
+
 @pytest.mark.parametrize(
     ("read", "error"),
     [
         (lambda path: expand_paths([path]), InputError),
         (open_file, InputError),
-        (lambda path: list(file_lines(path)), InputError),
+        (read_task_lines, InputError),
         (lambda path: read_yaml(Path(path), where="x"), ConfigError),
         (read_vocab, VocabularyError),
     ],
