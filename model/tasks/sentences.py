@@ -123,7 +123,7 @@ def read_text_rows(
 def _describe_missing(value: Any) -> str:
     is_mark = isinstance(value, str) and _MISSING.fullmatch(value.strip())
     hint = " (a missing value; if it is a label, name all labels: labels)" if is_mark else ""
-    return f"{shown(value)}{hint}"
+    return f"{shown(repr(value))}{hint}"
 
 
 def _row_name(row: Row) -> str:
