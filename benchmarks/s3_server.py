@@ -26,7 +26,7 @@ class _Serial:
         self._lock = threading.Lock()
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-        # Read before the lock, so that a slow client holds up nobody.
+        # Read before the lock, so that a slow client delays no other one.
         if size := environ.get("CONTENT_LENGTH"):
             environ["wsgi.input"] = io.BytesIO(environ["wsgi.input"].read(int(size)))
         with self._lock:

@@ -65,7 +65,7 @@ def test_byte_order_mark_and_crlf_are_dropped(compress: Any, tmp_path: Path) -> 
         ("0\t \ttwo\tentailment", "empty-text", "sentence1"),
         ("0\tone\ttwo\tneutral", "unknown-label", "neutral, expected one of entailment, not_"),
         ("0\tone\ttwo\t", "no-answer", "label"),
-        ("0\tone\ttwo\t-1", "no-answer", "label: -1"),
+        ("0\tone\ttwo\t-1", "no-answer", "label: '-1'"),
         (b"0\tcaf\xe9\ttwo\tentailment", "not-utf-8", "caf"),
     ],
 )
