@@ -196,6 +196,12 @@ def trainings(work: Path) -> set[int]:
     return workers
 
 
+def retry(flow_run_id: str, server: PrefectServer) -> dict[str, Any]:
+    """Retry a flow run, and return it once it has ended."""
+    server.command("flow-run", "retry", flow_run_id)
+    return server.ended(flow_run_id)
+
+
 def test_killed_flow_run_is_marked_as_crashed_and_retry_completes(deployments: Deployments) -> None:
     flow_run_id = deployments.start(rebuild=["build-documents"])
     os.kill(deployments.running_record(flow_run_id).pid, signal.SIGKILL)
@@ -205,8 +211,11 @@ def test_killed_flow_run_is_marked_as_crashed_and_retry_completes(deployments: D
         lambda: (r := deployments.record(flow_run_id)) and r.state == "crashed" and r,
     )
     assert "SIGKILL" in record.failures[""]
-    deployments.server.command("flow-run", "retry", flow_run_id)
-    assert deployments.server.ended(flow_run_id)["state_type"] == "COMPLETED"
+    ended = retry(flow_run_id, deployments.server)
+    if str(ended["state"]["message"]).startswith("Flow run infrastructure exited"):
+        # The worker reported the killed process after the retry, and so replaced its state.
+        ended = retry(flow_run_id, deployments.server)
+    assert ended["state_type"] == "COMPLETED"
     again = deployments.record(flow_run_id)
     assert again is not None
     assert again.run_id != record.run_id
