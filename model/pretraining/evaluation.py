@@ -56,9 +56,8 @@ class HeldOutEvaluator:
     @classmethod
     def open(cls, setup: PretrainingSetup) -> Self | None:
         """Open the held-out instances of a phase; None if it has none."""
-        files = setup.job.instances.files
-        has_held_out = any(entry.path.startswith(HELD_OUT_PREFIX) for entry in files)
-        return cls(setup) if has_held_out else None
+        held_out = (e for e in setup.job.instances.files if e.path.startswith(HELD_OUT_PREFIX))
+        return cls(setup) if any(entry.rows for entry in held_out) else None
 
     def _batches(self) -> Iterator[PretrainingBatch]:
         return eval_batches(self._instances, rows=self._rows, collator=self._collator)

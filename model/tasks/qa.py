@@ -87,7 +87,7 @@ def _in_window(
     """Return the spans of one window in falling order of their starts, then ends.
 
     Args:
-        logits: Float64s of the window's tokens, (T, 2).
+        logits: Start and end logits of the window's tokens, (T, 2).
         b_start: First token of the window's part of the context.
         first_piece: Piece of the context that this token is.
         is_max: Whether the window has most context of each of its pieces.
@@ -215,7 +215,7 @@ def decode(
     Args:
         examples: Examples of the features.
         features: Features for prediction, with their windows.
-        outputs: Float64s of start and end of each token of all windows, end to end, (T, 2).
+        outputs: Logits of start and end of each token of all windows, end to end, (T, 2).
         encoding: Limits and task.
     """
     plan = features.plan

@@ -14,6 +14,7 @@ from model.pretraining.evaluation import HeldOutEvaluator
 from model.pretraining.job import TrainingJob
 from model.pretraining.setup import open_setup
 from model.training.distributed import ProcessGroup
+from pipelines.instances import HELD_OUT_PREFIX
 from schemas.corpus_configs import DocumentsConfig, InstancesConfig, TextSource, VocabularyConfig
 from schemas.recipe import Recipe
 
@@ -79,3 +80,15 @@ def test_held_out_sample_covers_all_sources(job: TrainingJob, instances: int) ->
     alone = ProcessGroup(0, 1, CPU)
     whole = held_out_loss(job, instances=10_000, group=alone)
     assert held_out_loss(job, instances=instances, group=alone) == pytest.approx(whole, rel=0.2)
+
+
+def test_held_out_documents_without_instances_are_not_evaluated(job: TrainingJob) -> None:
+    """A document of one word makes no pair."""
+    files = tuple(
+        entry.model_copy(update={"rows": 0}) if entry.path.startswith(HELD_OUT_PREFIX) else entry
+        for entry in job.instances.files
+    )
+    assert files != job.instances.files
+    empty = job.instances.model_copy(update={"files": files})
+    setup = open_setup(job.model_copy(update={"instances": empty}), group=ProcessGroup(0, 1, CPU))
+    assert HeldOutEvaluator.open(setup) is None
